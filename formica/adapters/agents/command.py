@@ -1,0 +1,89 @@
+"""Any program as a coding agent: it finds its task in the file `FORMICA_PROMPT_FILE` and edits the tree.
+
+Implements `AgentSession`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from formica.adapters.sandbox import agent_environment, run_command
+from formica.ports import AgentResult, AgentTask, CommandResult, StopCheck
+
+__all__ = ["CommandAgent"]
+
+_LINE_LIMIT = 200
+
+
+class CommandAgent:
+    """``argv`` is run as it is, without a shell; ``path`` is its PATH. A relative path to the program means
+    a file of the folder the daemon was started in, never one of the tree."""
+
+    name = "command"
+
+    def __init__(self, argv: Sequence[str], *, path: str) -> None:
+        program, *arguments = argv
+        if "/" in program:
+            program = os.path.abspath(program)  # noqa: PTH100 - resolve() would follow a wrapper's link
+        self._argv = [program, *arguments]
+        self._path = path
+
+    async def run(self, task: AgentTask, *, check: StopCheck) -> CommandResult:
+        """One session in the item's tree; everything it started is dead afterwards."""
+        run = task.workspace.root / "run"
+        prompt = run / "prompt.md"
+        await anyio.to_thread.run_sync(_write_private, prompt, task.prompt)
+        return await run_command(
+            self._argv,
+            cwd=task.workspace.tree,
+            env=agent_environment(self._path, run / "home", {"FORMICA_PROMPT_FILE": str(prompt)}),
+            log_path=run / "agent.log",
+            timeout_seconds=task.timeout_seconds,
+            stall_seconds=task.stall_seconds,
+            check=check,
+        )
+
+    def verdict(self, result: CommandResult, *, changed: bool) -> AgentResult:
+        """Exit 0 with a changed tree is success, without change ``no_change``, anything else no success."""
+        said = _last_line(result.output_tail)
+        after = f"; its last line was: {said}" if said else ""
+        match result.reason, result.exit_code:
+            case "exited", 0 if changed:
+                return AgentResult("success", "The agent finished and changed the tree.", result)
+            case "exited", 0:
+                return AgentResult(
+                    "no_change", f"The agent finished without changing anything{after}.", result
+                )
+            case "exited", code if code is not None and code < 0:
+                return AgentResult("failed", f"The agent was ended by signal {-code}{after}.", result)
+            case "exited", code:
+                return AgentResult("failed", f"The agent ended with exit code {code}{after}.", result)
+            case "timeout", _:
+                reason = f"The agent was still at work after {result.seconds:.0f} s and was ended{after}."
+                return AgentResult("timeout", reason, result)
+            case "stalled", _:
+                reason = (
+                    f"The agent printed nothing, computed nothing and wrote nothing, and was ended{after}."
+                )
+                return AgentResult("stalled", reason, result)
+            case "unstartable", _:
+                return AgentResult("failed", f"The agent's program {said}.", result)
+            case _:
+                return AgentResult("failed", f"The agent was stopped before it finished{after}.", result)
+
+
+def _last_line(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    plain = "".join(c if c.isprintable() else " " for c in lines[-1]) if lines else ""
+    return plain.strip().rstrip(".")[:_LINE_LIMIT]
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,239 @@
+"""Workspaces: for each issue a clone of its own that borrows the mirror's objects, and a worktree of it.
+
+Implements `Repository`. One lock per issue keeps two acts off one tree; the mirror has its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import anyio
+
+from formica.adapters.collect import Author, Collector, read_change
+from formica.adapters.git import OBJECT_ID, PLAIN_ATTRIBUTES, Git
+from formica.adapters.history import read_facts
+from formica.adapters.items import Item, ItemFolders, Marker
+from formica.adapters.merges import find_merge
+from formica.adapters.mirror import Mirror
+from formica.adapters.publication import Publication
+from formica.adapters.salvage import PUSHED, Salvage
+from formica.adapters.sandbox import end_leftover_run
+from formica.errors import NeedsOperator
+from formica.ports import Change, RepositoryFacts, Workspace
+
+__all__ = ["GitRepository"]
+
+
+class GitRepository:
+    """The maintainer's repository.
+
+    ``state`` is the daemon's state folder, ``source`` a URL, a bare repository or the maintainer's
+    checkout, ``push_to`` the forge's repository (URL or path), ``author_name`` and ``author_email`` sign the
+    commits. ``default_branch`` None means the source's HEAD.
+    """
+
+    def __init__(
+        self,
+        git: Git,
+        *,
+        state: Path,
+        source: str,
+        push_to: str,
+        author_name: str,
+        author_email: str,
+        default_branch: str | None = None,
+    ) -> None:
+        self._git = git
+        self._state = state
+        self._author = Author(author_name, author_email)
+        self._mirror = Mirror(git, state, source=source, default_branch=default_branch)
+        self._folders = ItemFolders(state)
+        self._salvage = Salvage(git, self._mirror, state / "quarantine", self._author)
+        self._publication = Publication(git, push_to)
+        self._locks: defaultdict[int, anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def refresh(self) -> None:
+        """Fetch the mirror from the source."""
+        await self._mirror.refresh()
+
+    async def sweep(self) -> int:
+        """Delete what a crash left half removed; once, before the first workspace is made."""
+        return await anyio.to_thread.run_sync(self._folders.sweep)
+
+    async def hooks_path(self) -> str | None:
+        """`core.hooksPath` of the maintainer's checkout, when it names a folder inside the tree."""
+        return await self._mirror.hooks_path()
+
+    async def facts(self, *, sha: str | None, version: str | None, ref: str | None) -> RepositoryFacts:
+        """Evidence from the mirror, fetched only when there is none yet."""
+        await self._mirror.ensure()
+        if sha is not None and OBJECT_ID.fullmatch(sha):
+            await self._mirror.commit(sha)
+        return await anyio.to_thread.run_sync(
+            lambda: read_facts(
+                self._mirror.path,
+                self._git.config_path,
+                default_branch=self._mirror.default_branch,
+                sha=sha,
+                version=version,
+                ref=ref,
+            )
+        )
+
+    async def prepare(self, issue_number: int, *, commit: str | None) -> Workspace:
+        """A fresh workspace; what an older one of the issue holds is saved first."""
+        async with self._locks[issue_number]:
+            await self._mirror.refresh()
+            await self._clear(issue_number)
+            base = await self._mirror.head() if commit is None else await self._base_of(commit)
+            await self._mirror.keep(base)
+            marker = Marker(
+                issue_number=issue_number,
+                base_sha=base,
+                branch=f"formica/issue-{issue_number}" if commit is None else None,
+                root=str(self._folders.root(issue_number)),
+                mirror=str(self._mirror.path),
+                state="making",
+            )
+            item = await anyio.to_thread.run_sync(self._folders.create, marker)
+            await self._check_out(item)
+            return _workspace(await anyio.to_thread.run_sync(self._folders.finish, item))
+
+    async def find(self, issue_number: int) -> Workspace | None:
+        """The issue's workspace, if it is whole; half-made and moved ones count as absent."""
+        item = await anyio.to_thread.run_sync(self._folders.read, issue_number)
+        whole = item is not None and await anyio.to_thread.run_sync(lambda: item.whole)
+        return _workspace(item) if item is not None and whole else None
+
+    async def collect(self, workspace: Workspace, *, message: str) -> Change:
+        """The tree's final content as one commit on the base, in a fresh clean clone. The same tree and
+        message give the same sha. ``NeedsOperator`` when git's checks refuse an object."""
+        async with self._locks[workspace.issue_number]:
+            await self._mirror.ensure()
+            await end_leftover_run(workspace.root)
+            collector = Collector(
+                self._git,
+                objects=[self._mirror.path / "objects"],
+                object_format=self._mirror.object_format,
+                scratch=workspace.root / "collect",
+                author=self._author,
+            )
+            try:
+                head = await collector.commit(
+                    workspace.tree,
+                    workspace.base_sha,
+                    message=message,
+                    agent_index=workspace.root / "repo.git" / "worktrees" / "tree" / "index",
+                )
+                await collector.deliver(workspace.base_sha, head, workspace.root / "in.git")
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(collector.remove)
+            return await read_change(self._git, workspace.root / "in.git", workspace.base_sha, head)
+
+    async def load(self, workspace: Workspace, *, base_sha: str, head_sha: str) -> Change:
+        """The change collected before; ``NeedsOperator`` when it is not here any more."""
+        clean = workspace.root / "in.git"
+        gone = f"the change of issue {workspace.issue_number} is not on this host any more"
+        if not (OBJECT_ID.fullmatch(base_sha) and OBJECT_ID.fullmatch(head_sha)):
+            raise NeedsOperator(gone)
+        if not await anyio.to_thread.run_sync((clean / "HEAD").is_file):
+            raise NeedsOperator(gone)
+        if head_sha != base_sha:
+            parents = await self._git.run(
+                *("rev-list", "--parents", "-n", "1", "--end-of-options", head_sha),
+                git_dir=clean,
+                doing="read the collected change",
+                ok=(0, 128),
+            )
+            if parents.text != f"{head_sha} {base_sha}":
+                raise NeedsOperator(gone)
+        return await read_change(self._git, clean, base_sha, head_sha)
+
+    async def push(self, workspace: Workspace, *, head_sha: str, branch: str, expected: str | None) -> None:
+        """Push by object id, read back what arrived, and remember it in the mirror."""
+        await self._mirror.ensure()
+        clean = workspace.root / "in.git"
+        await self._publication.push(
+            clean,
+            head_sha=head_sha,
+            branch=branch,
+            expected=expected,
+            default_branch=self._mirror.default_branch,
+        )
+        await self._mirror.take(clean, head_sha, f"{PUSHED}/{head_sha}")
+
+    async def remote_branch(self, branch: str) -> str | None:
+        """The sha of the branch on the forge's repository, read live."""
+        return await self._publication.read(branch)
+
+    async def merged(self, *, head_sha: str, base_sha: str) -> str | None:
+        """The commit on the fresh default branch that brought the change in, or None."""
+        await self._mirror.refresh()
+        return await find_merge(
+            self._git, self._mirror.path, self._mirror.default_branch, head_sha=head_sha, base_sha=base_sha
+        )
+
+    async def dispose(self, issue_number: int) -> None:
+        """Remove the workspace after saving what no remote has; proves that it is gone."""
+        async with self._locks[issue_number]:
+            await self._mirror.ensure()
+            await self._clear(issue_number)
+
+    async def _clear(self, issue_number: int) -> None:
+        item = await anyio.to_thread.run_sync(self._folders.read, issue_number)
+        if item is None:
+            return
+        await end_leftover_run(item.root)
+        await self._salvage.save(item)
+        await anyio.to_thread.run_sync(self._folders.remove, issue_number)
+        others = await anyio.to_thread.run_sync(self._folders.all)
+        if all(other.marker.base_sha != item.marker.base_sha for other in others):
+            await self._mirror.release(item.marker.base_sha)
+
+    async def _base_of(self, commit: str) -> str:
+        found = await self._mirror.commit(commit) if OBJECT_ID.fullmatch(commit) else None
+        if found is None:
+            raise NeedsOperator(f"commit {commit[:64]!r} is neither in the repository nor in the checkout")
+        return found
+
+    async def _check_out(self, item: Item) -> None:
+        """Clone and worktree. No hook, filter or line-ending conversion runs: the files are the blobs."""
+        clone = item.root / "repo.git"
+        await self._git.run(
+            *("clone", "-q", "--bare", "--shared", "--no-tags", "--single-branch"),
+            f"--branch={self._mirror.default_branch}",
+            *("-c", f"user.name={self._author.name}", "-c", f"user.email={self._author.email}"),
+            *("--end-of-options", str(self._mirror.path), str(clone)),
+            doing="make the item's clone",
+        )
+        await self._git.run(
+            *("config", "--remove-section", "remote.origin"), git_dir=clone, doing="finish the item's clone"
+        )
+        await anyio.to_thread.run_sync(_write_attributes, clone)
+        branch = item.marker.branch
+        await self._git.run(
+            *("worktree", "add", "-q"),
+            *(("--no-track", "-b", branch) if branch else ("--detach",)),
+            *("--end-of-options", str(item.root / "tree"), item.marker.base_sha),
+            git_dir=clone,
+            doing="check out the base",
+            failure=NeedsOperator,
+            timeout_seconds=600,
+        )
+
+
+def _write_attributes(clone: Path) -> None:
+    (clone / "info").mkdir(exist_ok=True)
+    (clone / "info" / "attributes").write_text(PLAIN_ATTRIBUTES)
+
+
+def _workspace(item: Item) -> Workspace:
+    return Workspace(
+        issue_number=item.marker.issue_number,
+        root=item.root,
+        tree=item.root / "tree",
+        branch=item.marker.branch,
+        base_sha=item.marker.base_sha,
+    )

@@ -1,0 +1,273 @@
+"""The command line: arguments in, exit codes out, no decisions.
+
+Exit codes: 0 done (a clean stop by SIGTERM too), 1 failed, 2 wrong usage or configuration, 3 refused by policy,
+75 try later.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import anyio
+import typer
+
+from formica import app as wiring
+from formica import logs, settings
+from formica.desk import Desk, next_words
+from formica.errors import FormicaError, NeedsOperator, Refused, Retryable
+from formica.rules.plan import Plan
+from formica.rules.plan_text import inbox_line, plan_markdown, status_text, why_text
+
+OK, FAILED, USAGE, REFUSED, LATER = 0, 1, 2, 3, 75
+
+application = typer.Typer(
+    name="formica",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="The maintainer's triage daemon, and the operator's words to it.",
+    epilog="Example: formica run --config formica.toml; then formica inbox, formica go 7, formica shipit 7.",
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="formica.toml", envvar="FORMICA_CONFIG", show_envvar=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Number = Annotated[int, typer.Argument(min=1, metavar="N", help="The issue's number.")]
+Why = Annotated[list[str] | None, typer.Argument(metavar="[WHY]", help="The reason, kept with the plan.")]
+
+
+def main() -> None:
+    """The console script: every known failure is one line on stderr and a documented exit code."""
+    try:
+        application()
+    except settings.ConfigurationError as wrong:
+        _fail(USAGE, str(wrong))
+    except Refused as refused:
+        _fail(REFUSED, str(refused))
+    except Retryable as later:
+        _fail(LATER, str(later))
+    except (NeedsOperator, FormicaError) as failed:
+        _fail(FAILED, str(failed))
+
+
+def _fail(code: int, message: str) -> NoReturn:
+    print(f"formica: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _load(config: Path | None) -> settings.Settings:
+    return settings.load(config)
+
+
+def _at_desk(config: Path | None, act: Callable[[Desk], Awaitable[Any]]) -> Any:
+    loaded = _load(config)
+
+    async def run() -> Any:
+        async with wiring.open_desk(loaded) as desk:
+            return await act(desk)
+
+    return anyio.run(run)
+
+
+def _print(value: Any, as_json: bool, text: Callable[[Any], str]) -> None:
+    if as_json:
+        print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    else:
+        print(text(value))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"formica {installed_version('formica')}")
+        raise typer.Exit
+
+
+@application.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+@application.command(epilog="Example: formica run --config formica.toml --once")
+def run(
+    config: Config = None,
+    once: Annotated[bool, typer.Option("--once", help="One pass over everything open, then stop.")] = False,
+) -> None:
+    """Work: wake on events, reconcile, triage, execute within the limits. SIGTERM stops it cleanly."""
+    loaded = _load(config)
+    logs.configure()
+    done = anyio.run(lambda: wiring.run_daemon(loaded, once=once))
+    if not done:
+        _fail(FAILED, "the pass is partial: some items failed or wait for a place; see the log above")
+
+
+@application.command()
+def status(config: Config = None, as_json: AsJson = False) -> None:
+    """The kill switch, what is being worked on, what waits and why."""
+    _print(_at_desk(config, lambda desk: desk.status()), as_json, status_text)
+
+
+@application.command()
+def inbox(config: Config = None, as_json: AsJson = False) -> None:
+    """What needs you, each with the word to say."""
+    plans: list[Plan] = _at_desk(config, lambda desk: desk.inbox())
+    if as_json:
+        print(json.dumps([_card(plan) for plan in plans], indent=2, ensure_ascii=False))
+    elif not plans:
+        print("Nothing needs you.")
+    for plan in plans if not as_json else []:
+        print(f"{inbox_line(plan)}\n    {next_words(plan)}")
+
+
+def _card(plan: Plan) -> dict[str, Any]:
+    shown = plan.model_dump(
+        mode="json",
+        include={
+            "issue_number",
+            "issue_entity_id",
+            "state",
+            "waiting_for",
+            "kind",
+            "summary",
+            "why_waiting",
+            "decision_blockers",
+            "dry_run",
+            "head_sha",
+            "diff_hash",
+            "outcome",
+        },
+    )
+    return {**shown, "do": next_words(plan)}
+
+
+@application.command()
+def why(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """Why nothing happens with issue N: the rule, limit, missing answer or breaker, and the next look."""
+    _print(_at_desk(config, lambda desk: desk.why(number)), as_json, why_text)
+
+
+@application.command()
+def plan(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """The plan of issue N: what was read, what would be done, what was done."""
+    found: Plan = _at_desk(config, lambda desk: desk.plan(number))
+    print(
+        json.dumps(found.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        if as_json
+        else plan_markdown(found)
+    )
+
+
+def _word(config: Path | None, as_json: bool, act: Callable[[Desk], Awaitable[Plan]]) -> None:
+    written: Plan = _at_desk(config, act)
+    _print(_card(written), as_json, lambda card: f"#{card['issue_number']} is {card['state']}")
+
+
+@application.command(epilog="Example: formica go 7 --config formica.toml")
+def go(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """Run the plan of issue N as shown; answers dry run and consent both."""
+    _word(config, as_json, lambda desk: desk.go(number))
+
+
+@application.command(epilog="Example: formica shipit 7 --config formica.toml")
+def shipit(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """Publish exactly the change shown for issue N; single use, void if anything changed."""
+    _word(config, as_json, lambda desk: desk.shipit(number))
+
+
+@application.command()
+def reject(number: Number, reason: Why = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Drop the plan of issue N; a running agent is stopped."""
+    _word(config, as_json, lambda desk: desk.reject(number, " ".join(reason or [])))
+
+
+@application.command()
+def hold(number: Number, reason: Why = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Leave issue N where it is until retry, go or shipit."""
+    _word(config, as_json, lambda desk: desk.hold(number, " ".join(reason or [])))
+
+
+@application.command()
+def retry(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """Start issue N over from the report, or take it off hold."""
+    _word(config, as_json, lambda desk: desk.retry(number))
+
+
+@application.command()
+def pause(config: Config = None) -> None:
+    """Stop all processing with one write; running agents are stopped within ten seconds."""
+    _at_desk(config, lambda desk: desk.set_active(False))
+    print("paused: nothing happens until formica resume")
+
+
+@application.command()
+def resume(config: Config = None) -> None:
+    """Go on: every switch on, the breaker closed."""
+    _at_desk(config, lambda desk: desk.set_active(True))
+    print("resumed")
+
+
+@application.command(epilog="Example: formica triage --file report.json --json --repository ~/src/project")
+def triage(
+    file: Annotated[Path, typer.Option("--file", help="JSON or JSON lines with title and body; - is stdin.")],
+    as_json: AsJson = False,
+    repository: Annotated[
+        Path | None, typer.Option("--repository", help="Verify the environment against this repository.")
+    ] = None,
+) -> None:
+    """What the rules make of reports in a file: a line each. No server, no configuration."""
+    for row in anyio.run(lambda: wiring.triage_file(file, repository)):
+        if as_json:
+            print(json.dumps(row, ensure_ascii=False))
+        else:
+            evidence = "; ".join(row["environment_evidence"])
+            flags = " (unsure)" * row["unsure"] + " SECURITY" * row["security"]
+            print(
+                f"{row['id']}: {row['kind']} {row['kind_confidence']:.2f}{flags}, {row['environment']}: {evidence}"
+            )
+
+
+@application.command()
+def doctor(config: Config = None, as_json: AsJson = False) -> None:
+    """Check everything the daemon needs, and say what to do about what is missing."""
+    loaded = _load(config)
+    checks = anyio.run(lambda: wiring.doctor(loaded))
+    _print(
+        checks,
+        as_json,
+        lambda rows: "\n".join(
+            f"{'ok  ' if row['ok'] else 'FAIL'} {row['check']}: {row['detail']}" for row in rows
+        ),
+    )
+    if not all(row["ok"] for row in checks):
+        sys.exit(FAILED)
+
+
+@application.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = Path("formica.toml"),
+) -> None:
+    """Write a commented configuration with every key and its default; never over an existing file."""
+    template = (settings.resource("config") / "formica.toml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template)
+    except FileExistsError:
+        _fail(USAGE, f"{path} exists already; name another file")
+    except OSError as error:
+        _fail(FAILED, f"{path} cannot be written ({error.strerror})")
+    print(f"{path} is written. Fill in [repository] and [agent], then: formica doctor --config {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The operator's desk: what waits for a person, why an item waits, and the person's words carried to the plan.
+
+The command line stands in front of it, and so will every other transport: the rules of a word are in
+`rules.commands`, its effect is one compare-and-swap on the plan as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from formica.errors import Refused, Retryable
+from formica.ports import Clock, Issues, VersionMismatch
+from formica.rules import commands
+from formica.rules.pipeline import END, State
+from formica.rules.plan import Plan, plan_hash, plan_key
+from formica.rules.policy import Policy
+
+Json = dict[str, Any]
+TRIES = 5
+PARKED = (State.FAILED, State.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """``by`` names the person in approvals; ``target`` is where pull requests go."""
+
+    issues: Issues
+    clock: Clock
+    policy: Policy
+    name: str
+    target: str
+    by: str
+    new_id: Callable[[], str]
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    async def plans(self) -> list[Plan]:
+        """Every plan of this daemon name, by issue number."""
+        found = [
+            Plan.model_validate(entity["fields"])
+            for entity in await self.issues.entities("plan")
+            if entity["fields"].get("name") == self.name and "issue_number" in entity["fields"]
+        ]
+        return sorted(found, key=lambda plan: plan.issue_number)
+
+    async def inbox(self) -> list[Plan]:
+        """What needs a person: waiting for a word, or parked."""
+        return [
+            plan
+            for plan in await self.plans()
+            if plan.state is State.WAITING_OPERATOR or (plan.state in PARKED and plan.decision_required)
+        ]
+
+    async def plan(self, issue_number: int) -> Plan:
+        return (await self._entity(issue_number))[1]
+
+    async def status(self) -> Json:
+        """The switch, counts by state, what is executing, what waits and why, and the budgets."""
+        plans = await self.plans()
+        counts: dict[str, int] = {}
+        for plan in plans:
+            counts[str(plan.state)] = counts.get(str(plan.state), 0) + 1
+        budget = await self.issues.entity("publish_budget", self.name)
+        configs = await self.issues.entities("daemon_config")
+        off = [config["key"] for config in configs if config["fields"].get("active") is not True]
+        return {
+            "name": self.name,
+            "active": not off,
+            "stopped_by": off,
+            "states": counts,
+            "working": [_row(plan) for plan in plans if plan.lease is not None],
+            "waiting": [_row(plan) for plan in plans if plan.why_waiting and plan.state not in END],
+            "pull_requests_reserved": (budget["fields"].get("pull_requests", []) if budget else []),
+        }
+
+    async def why(self, issue_number: int) -> Json:
+        """What holds an item: the rule, limit, missing answer or breaker, and when it is looked at next."""
+        issue = await self.issues.issue(issue_number=issue_number)
+        entity = await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
+        if entity is None:
+            return {
+                "issue_number": issue_number,
+                "issue_status": issue["status"],
+                "state": None,
+                "why": "no daemon of this name has looked at it yet",
+                "next_look_at": None,
+                "blockers": [],
+                "do": "start formica run, or wait for the next reconcile tick",
+            }
+        plan = Plan.model_validate(entity["fields"])
+        return {
+            "issue_number": issue_number,
+            "issue_status": issue["status"],
+            "state": str(plan.state),
+            "why": plan.why_waiting or _by_state(plan),
+            "next_look_at": plan.next_look_at,
+            "blockers": plan.decision_blockers,
+            "do": next_words(plan),
+        }
+
+    # --- words ------------------------------------------------------------------------------------------
+
+    async def go(self, issue_number: int) -> Plan:
+        return await self._apply(
+            issue_number,
+            lambda plan: commands.go(
+                plan,
+                approval_id=self.new_id(),
+                by=self.by,
+                now=self.clock.now(),
+                hours=self.policy.approval_hours,
+                mode=self.policy.reporting_mode,
+                dry_run=self.policy.dry_run,
+            ),
+        )
+
+    async def shipit(self, issue_number: int) -> Plan:
+        return await self._apply(
+            issue_number,
+            lambda plan: commands.shipit(
+                plan,
+                approval_id=self.new_id(),
+                by=self.by,
+                now=self.clock.now(),
+                hours=self.policy.approval_hours,
+                target=self.target,
+            ),
+        )
+
+    async def reject(self, issue_number: int, why: str) -> Plan:
+        return await self._apply(issue_number, lambda plan: commands.reject(plan, by=self.by, why=why))
+
+    async def hold(self, issue_number: int, why: str) -> Plan:
+        return await self._apply(issue_number, lambda plan: commands.hold(plan, by=self.by, why=why))
+
+    async def retry(self, issue_number: int) -> Plan:
+        return await self._apply(issue_number, lambda plan: commands.retry(plan, by=self.by))
+
+    async def set_active(self, active: bool) -> Sequence[str]:
+        """One unconditional write to the default switch; resuming also clears the breaker and other switches."""
+        default = await self.issues.create_entity("daemon_config", "default", {"active": active})
+        await self.issues.patch_entity(default["entity_id"], {"active": active}, version=None)
+        if not active:
+            return ["default"]
+        for config in await self.issues.entities("daemon_config"):
+            if config["fields"].get("active") is not True:
+                await self.issues.patch_entity(config["entity_id"], {"active": True}, version=None)
+        state = await self.issues.create_entity("operator_state", self.name, {})
+        await self.issues.patch_entity(state["entity_id"], {"failures": []}, version=None)
+        return ["default"]
+
+    async def _apply(self, issue_number: int, word: Callable[[Plan], Json]) -> Plan:
+        for _ in range(TRIES):
+            entity, plan = await self._entity(issue_number)
+            shown = plan_hash(plan), plan.head_sha, plan.diff_hash
+            try:
+                fields = word(plan)
+            except commands.CommandRefused as refused:
+                raise Refused(str(refused)) from None
+            try:
+                written = await self.issues.patch_entity(
+                    entity["entity_id"], fields, version=entity["version"]
+                )
+            except VersionMismatch:
+                _, moved_on = await self._entity(issue_number)
+                if (plan_hash(moved_on), moved_on.head_sha, moved_on.diff_hash) != shown:
+                    raise Refused(f"#{issue_number} changed meanwhile: look again, then repeat") from None
+                continue
+            return Plan.model_validate(written["fields"])
+        raise Retryable(f"the plan of #{issue_number} is contended")
+
+    async def _entity(self, issue_number: int) -> tuple[Json, Plan]:
+        issue = await self.issues.issue(issue_number=issue_number)
+        entity = await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
+        if entity is None:
+            raise Refused(f"there is no plan for #{issue_number} yet: formica run makes it")
+        return entity, Plan.model_validate(entity["fields"])
+
+
+def next_words(plan: Plan) -> str:
+    """What the operator can say now."""
+    n = plan.issue_number
+    if plan.state is State.WAITING_OPERATOR:
+        words = {"go": f"formica go {n}", "shipit": f"formica shipit {n}"}
+        first = words.get(plan.waiting_for or "", f"formica retry {n}")
+        return f"{first}, or formica reject {n}"
+    if plan.state in END or plan.held:
+        return f"formica retry {n}"
+    return f"nothing; formica hold {n} or formica reject {n} stop it"
+
+
+def _by_state(plan: Plan) -> str:
+    if plan.state in END:
+        return f"finished: {plan.outcome or plan.state}"
+    if plan.lease is not None:
+        return f"being worked on: {plan.state}"
+    return f"next in line: {plan.state}"
+
+
+def _row(plan: Plan) -> Json:
+    return {
+        "issue_number": plan.issue_number,
+        "state": str(plan.state),
+        "why": plan.why_waiting,
+        "next_look_at": plan.next_look_at,
+    }

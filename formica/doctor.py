@@ -1,0 +1,105 @@
+"""`formica doctor`: every dependency, credential, right and limit, each with what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from formica.adapters.git import Git
+from formica.adapters.pool_client import PoolClient, ServerClock
+from formica.adapters.workspace import GitRepository
+from formica.errors import FormicaError
+from formica.settings import ConfigurationError, Settings
+
+__all__ = ["diagnose"]
+
+Json = dict[str, Any]
+MINIMUM_FREE_BYTES = 1 << 30
+CLOCK_TOLERANCE_SECONDS = 60.0
+
+
+async def diagnose(
+    settings: Settings, *, path: str, check_runnable: Callable[[], None], repository: GitRepository
+) -> list[Json]:
+    """A row a check: {check, ok, detail}. Nothing is changed but the mirror in the state folder."""
+    rows = [
+        await _row("configuration", lambda: _configuration(check_runnable)),
+        await _row("git", lambda: _git(path)),
+        await _row("pool server", lambda: _server(settings)),
+        await _row("repository", lambda: _repository(repository)),
+        await _row("agent", lambda: _agent(settings, path)),
+        await _row("state folder", lambda: _state(settings.state_folder)),
+    ]
+    rows.append(_isolation(settings))
+    return rows
+
+
+async def _row(name: str, check: Callable[[], Awaitable[str]]) -> Json:
+    try:
+        return {"check": name, "ok": True, "detail": await check()}
+    except (FormicaError, ConfigurationError) as problem:
+        return {"check": name, "ok": False, "detail": str(problem)}
+
+
+async def _configuration(check_runnable: Callable[[], None]) -> str:
+    check_runnable()
+    return "complete"
+
+
+async def _git(path: str) -> str:
+    found = shutil.which("git", path=path)
+    if found is None:
+        raise ConfigurationError("git is not on the PATH: install it")
+    return found
+
+
+async def _server(settings: Settings) -> str:
+    clock = ServerClock()
+    async with PoolClient(settings.server.url, settings.server_key, settings.daemon.name, clock) as client:
+        await client.check_key()
+        state = await client.create_entity("operator_state", settings.daemon.name, {})
+        await client.patch_entity(state["entity_id"], {"doctor_at": int(time.time())}, version=None)
+    apart = abs(clock.now() - time.time())
+    if apart > CLOCK_TOLERANCE_SECONDS:
+        raise ConfigurationError(f"this host's clock is {apart:.0f} s away from the server's: set it")
+    return f"{settings.server.url} answers, the key is an operator's, clocks are {apart:.1f} s apart"
+
+
+async def _repository(repository: GitRepository) -> str:
+    await repository.refresh()
+    facts = await repository.facts(sha=None, version=None, ref=None)
+    return f"default branch {facts.default_branch} at {facts.head_sha[:12]}"
+
+
+async def _agent(settings: Settings, path: str) -> str:
+    command = settings.agent.command
+    if command is None:
+        raise ConfigurationError("agent.command is missing: the program that works in the tree")
+    found = shutil.which(command[0], path=path)
+    if found is None:
+        raise ConfigurationError(f"agent.command: {command[0]} is not an executable on the PATH")
+    return found
+
+
+async def _state(folder: Path) -> str:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < MINIMUM_FREE_BYTES:
+        raise ConfigurationError(f"{folder}: less than 1 GiB free; make room or move daemon.state")
+    return f"{folder}, {free // (1 << 30)} GiB free"
+
+
+def _isolation(settings: Settings) -> Json:
+    """Not a failure by itself: what holds and what does not, said plainly."""
+    return {
+        "check": "isolation",
+        "ok": settings.agent.sandbox != "required",
+        "detail": (
+            "none in this version. Holds: an environment without secrets, every child ended with the run, git "
+            "never run in the agent's tree, publishing only through the gates. Does not hold: the agent can read "
+            "and write what this user can, and reach the network. Run formica as a user of its own"
+        ),
+    }

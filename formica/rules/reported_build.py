@@ -1,0 +1,299 @@
+"""Which build a reporter ran, read from the fields they filled and from what they wrote.
+
+Fields win over text. In text a sha counts only where it is named as what ran: one inside a link, or cited
+as the commit that broke or changed something, is history. A version counts when it is not that of the
+system around the product (interpreter, compiler, driver, browser).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from formica.rules import build_patterns as patterns
+from formica.rules.report_text import ReportText, read_report
+
+__all__ = ["ReportedBuild", "extract", "is_development_version", "is_dirty_version", "version_sha"]
+
+_TEXT_LIMIT = 16_000
+_FULL_SHA = re.compile(r"^[0-9a-f]{7,40}$")
+_REACH = 48
+_MENTIONS = (
+    patterns.NAMED,
+    patterns.VERSION_WORD,
+    patterns.LONE,
+    patterns.USED,
+    patterns.QUOTED,
+    patterns.JSON_FIELD,
+    patterns.ACTION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedBuild:
+    sha: str | None = None
+    """7 to 40 hex digits, lower case."""
+    version: str | None = None
+    """As written, without quotes."""
+    ref: str | None = None
+    """A branch or tag."""
+    channel: str | None = None
+    patch_source: str | None = None
+    """``reporter_patch_source_id``: where the changes of a fork can be had."""
+    sha_stated: bool = False
+    """Whether the sha was a field of its own."""
+    version_stated: bool = False
+    """Whether the version was a field that the reporter filled."""
+    fork: bool = False
+    dirty: bool = False
+    """The reporter changed the code."""
+    development: bool = False
+    """A state between releases: a development version, a branch, a fresh checkout."""
+    packaged: bool = False
+    """Published as a package, binary or image, nightly ones included."""
+    release_sha: bool = False
+    """The sha is what a published build prints beside its version."""
+    from_source: bool = False
+    latest_release: bool = False
+    """"The latest version", without a number."""
+    weak: bool = False
+    """The version was filled in by the server."""
+    evidence: tuple[str, ...] = ()
+
+
+def version_sha(version: str) -> str | None:
+    """The sha inside a version: ``1.2.3-dev+gabc1234``, ``v1.2.3-4-gabc1234-dirty``."""
+    describe = patterns.DESCRIBE.search(version)
+    if describe is not None:
+        return describe[3].lower()
+    match = patterns.LOCAL_SHA.search(version)
+    if match is None:
+        return None
+    sha = next(group for group in match.groups() if group)
+    return sha.lower() if re.search(r"[a-f]", sha, re.IGNORECASE) or len(sha) >= 10 else None
+
+
+def is_dirty_version(version: str) -> bool:
+    return patterns.DIRTY.search(version) is not None
+
+
+def is_development_version(version: str) -> bool:
+    return patterns.DEVELOPMENT.search(version) is not None or version_sha(version) is not None
+
+
+def _field(reporter: Mapping[str, Any], name: str) -> str | None:
+    value = reporter.get(name)
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _surrounding(name: str) -> bool:
+    name = re.sub(r"\bvs ?code\b|visual studio code", "vscode", name.strip().lower())
+    return patterns.SURROUNDING_NAME.match(name) is not None
+
+
+def _labelled_version(text: str) -> str | None:
+    """The version a form or list gives: ``OpenCV => 4.5.4``, ``### DevTools version`` and the line below."""
+    for pattern in (patterns.HEADING, patterns.LABELLED):
+        for match in pattern.finditer(text):
+            name, rest = re.sub(r"\([^)]*\)", "", match["name"]), match["rest"]
+            if _surrounding(name) or patterns.EMPTY_VALUE.match(rest):
+                continue
+            version = patterns.ANY_VERSION.search(rest)
+            if version is None:
+                continue
+            before = rest[: version.start()].strip(" \t\"'`(:vV")
+            if "version" in match["name"].lower():
+                if not _surrounding(before or name):
+                    return version[0]
+            elif len(before) <= 12 and len(name.split()) <= 3 and not _surrounding(before or name):
+                return version[0]
+    return None
+
+
+def _mentioned_version(text: str) -> str | None:
+    """A version in running text: ``pytest 3.7``, ``foo==1.2.3``, ``version 4.8``, ``v1.2.3``."""
+    found: list[tuple[int, str]] = []
+    for pattern in _MENTIONS:
+        for match in pattern.finditer(text):
+            before = text[max(0, match.start("version") - _REACH) : match.start("version")]
+            name = match["name"] if "name" in match.groupdict() else before.split("\n")[-1]
+            words = name.replace("@", " ").split()
+            if any(_surrounding(word) for word in words) or _surrounding(name):
+                continue
+            if patterns.NOT_RUN.search(before.split("\n")[-1]):
+                continue
+            found.append((match.start("version"), match["version"]))
+            break
+    return min(found)[1] if found else None
+
+
+def _text_version(report: ReportText) -> str | None:
+    return (
+        _labelled_version(report.prose[:_TEXT_LIMIT])
+        or _mentioned_version(report.title)
+        or _mentioned_version(report.full[:_TEXT_LIMIT])
+    )
+
+
+def _text_sha(text: str) -> str | None:
+    for pattern in (patterns.SHA_RUN, patterns.SHA_AFTER):
+        for match in pattern.finditer(text):
+            before = text[max(0, match.start() - _REACH) : match.start()].split("\n")[-1]
+            inside = text[max(0, match.start("sha") - _REACH) : match.start("sha")].split("\n")[-1]
+            if patterns.HISTORY.search(before) and not patterns.RAN.search(inside):
+                continue
+            return match["sha"].lower()
+    return None
+
+
+def _text_branch(text: str) -> str | None:
+    match = patterns.ON_BRANCH.search(text)
+    if match is not None:
+        return next(group for group in match.groups() if group)
+    return None
+
+
+def _release_hash(text: str) -> tuple[str, str] | None:
+    """Version and hash as published builds print them side by side."""
+    match = patterns.BUILD_HASH.search(text)
+    if match is not None:
+        version = match["version"] or match["version2"]
+        sha = match["sha"] or match["sha2"]
+        if re.search(r"[a-f]", sha) and not is_development_version(version):
+            return version, sha.lower()
+    suffix = patterns.SUFFIX_SHA.search(text)
+    if suffix is not None and ".99" not in suffix["version"]:
+        return suffix["version"], suffix["sha"].lower()
+    return None
+
+
+def _fork(report: ReportText) -> bool:
+    for match in patterns.FORK.finditer(report.prose[:_TEXT_LIMIT]):
+        around = report.prose[max(0, match.start() - 60) : match.end() + 60]
+        if not patterns.FORK_NOT_RUN.search(around):
+            return True
+    return False
+
+
+def _from_fields(reporter: Mapping[str, Any]) -> ReportedBuild:
+    sha = (_field(reporter, "reporter_git_sha") or "").lower()
+    version = _field(reporter, "reporter_app_version")
+    ref = _field(reporter, "reporter_git_ref")
+    weak = reporter.get("reporter_app_version_source") == "server"
+    evidence = [
+        f"{name} is {value}"
+        for name, value in (("the reporter's commit", sha), ("the reporter's ref", ref))
+        if value
+    ]
+    if version:
+        evidence.append(
+            f"the version {version} was filled in by the server"
+            if weak
+            else f"the reporter's version is {version}"
+        )
+    return ReportedBuild(
+        sha=sha if _FULL_SHA.match(sha) else None,
+        version=version,
+        ref=ref.removeprefix("refs/heads/").removeprefix("refs/tags/") if ref else None,
+        channel=_field(reporter, "reporter_channel"),
+        patch_source=_field(reporter, "reporter_patch_source_id"),
+        sha_stated=bool(_FULL_SHA.match(sha)),
+        version_stated=bool(version) and not weak,
+        dirty=bool(version) and is_dirty_version(version or ""),
+        weak=weak,
+        evidence=tuple(evidence),
+    )
+
+
+def _current_state(report: ReportText, text: str) -> str | None:
+    """How the text says that a state between releases was run, if it says so."""
+    current = patterns.CURRENT.search(text)
+    if current is not None:
+        return f"the text says “{current[0].strip()[:60]}”"
+    clone = patterns.CLONE.search(text)
+    if clone is not None and not patterns.TAG_CHECKOUT.search(text):
+        return "the text clones the repository without naming a version"
+    if patterns.CI.search(text):
+        return "it happened in the project's own automation"
+    return None
+
+
+def extract(title: str, body: str, reporter: Mapping[str, Any] | None = None) -> ReportedBuild:
+    """The build behind a report. Total on any text; says why in `evidence`."""
+    stated = _from_fields(reporter or {})
+    report = read_report(title, body)
+    text = f"{report.title}\n{report.full}"[:_TEXT_LIMIT]
+    evidence = list(stated.evidence)
+    version, sha, ref = stated.version, stated.sha, stated.ref
+    release_sha = False
+    if version is None or stated.weak:
+        written = _text_version(report)
+        if written is not None:
+            version = written.rstrip(".")
+            evidence.append(f"the text names version {version}")
+    printed = _release_hash(text)
+    if sha is None and version is not None and (inside := version_sha(version)) is not None:
+        sha = inside
+        evidence.append(f"the version carries commit {inside}")
+    if not stated.sha_stated and stated.version is None and sha is None:
+        sha = None if printed is not None else _text_sha(text)
+        if sha is not None:
+            evidence.append(f"the text says that commit {sha} ran")
+        elif printed is not None:
+            version, sha = printed
+            release_sha = True
+            evidence.append(f"a published build prints {version} with {sha}")
+        elif (describe := patterns.DESCRIBE.search(text)) is not None:
+            sha = describe[3].lower()
+            evidence.append(f"the text holds {describe[0]}")
+    between = patterns.BETWEEN_RELEASES.search(text) if stated.version is None else None
+    if between is not None:
+        evidence.append(f"the text names {between[0]}, a state between releases")
+    branch = _text_branch(text) if ref is None and not (stated.sha_stated or stated.version_stated) else None
+    if branch is not None:
+        ref = None if branch.lower() == "head" else branch
+        evidence.append(f"the text names the branch {branch}")
+    state = None
+    if version is None and sha is None and ref is None and branch is None:
+        state = _current_state(report, text)
+        if state is not None:
+            evidence.append(state)
+    packaged = (state is None and patterns.BINARY.search(text) is not None) or (
+        version is not None and patterns.DATED.search(version) is not None
+    )
+    image = patterns.IMAGE.search(report.full[:_TEXT_LIMIT])
+    if version is None and image is not None and re.match(r"v?\d", image["tag"]):
+        version, packaged = image["tag"], True
+        evidence.append(f"the text names the image {image[0]}")
+    channel = stated.channel
+    if channel is None and (named := patterns.CHANNEL.search(text)) is not None:
+        channel = next(group for group in named.groups() if group).lower()
+    fork, patched = _fork(report), patterns.PATCHED.search(report.prose[:_TEXT_LIMIT])
+    if fork:
+        evidence.append("the text says that it is a fork")
+    if patched is not None:
+        evidence.append(f"the text says “{patched[0].strip()[:60]}”")
+    dirty = stated.dirty or patched is not None or (version is not None and is_dirty_version(version))
+    return ReportedBuild(
+        sha=sha,
+        version=version,
+        ref=ref,
+        channel=channel,
+        patch_source=stated.patch_source,
+        sha_stated=stated.sha_stated,
+        version_stated=stated.version_stated,
+        fork=fork,
+        dirty=dirty,
+        development=branch is not None
+        or state is not None
+        or between is not None
+        or (version is not None and is_development_version(version)),
+        packaged=packaged,
+        release_sha=release_sha,
+        from_source=patterns.SOURCE.search(text) is not None,
+        latest_release=patterns.LATEST_RELEASE.search(text) is not None,
+        weak=stated.weak and version == stated.version,
+        evidence=tuple(evidence),
+    )

@@ -1,0 +1,183 @@
+"""SQLite behind the storage port: one writer thread with group commit, separate readers.
+
+The writer takes what is queued (up to 64 functions), gives each a savepoint and commits them together with
+``synchronous=FULL``, so that sixteen callers share one sync of the disk. A function that raises loses its own
+savepoint only; when the engine itself ends the transaction (disk full, I/O error) the whole batch is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import anyio
+import sqlalchemy as sa
+
+from pool_server.errors import Unavailable
+from pool_server.storage import StorageError, Store
+from pool_server.storage.driver import choose_driver, reader_engine, writer_engine
+from pool_server.storage.migrations import migrate
+
+__all__ = ["open_store"]
+
+T = TypeVar("T")
+BATCH = 64
+READERS = 8
+
+
+@dataclass(slots=True)
+class _Job:
+    fn: Callable[[sa.Connection], Any]
+    on_commit: Callable[[Any], None] | None
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = field(default=None)
+
+
+def open_store(path: Path) -> Store:
+    """The database at ``path``, made if absent and brought to this version's tables.
+
+    Raises:
+        StorageError: no usable SQLite, not a database, a newer database, or it cannot be opened.
+    """
+    driver = choose_driver()
+    try:
+        # WAL and shared-memory files take their mode from this one.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as denied:
+        raise StorageError(f"cannot open {path}: {denied.strerror}") from denied
+    writer = writer_engine(path, driver)
+    try:
+        migrate(writer)
+    except sa.exc.DBAPIError as broken:
+        writer.dispose()
+        raise StorageError(f"cannot use {path}: {broken.orig}") from broken
+    except StorageError:
+        writer.dispose()
+        raise
+    return _SqliteStore(writer, reader_engine(path, driver, READERS))
+
+
+class _SqliteStore:
+    def __init__(self, writer: sa.Engine, readers: sa.Engine) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._limiter = anyio.CapacityLimiter(READERS)
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def read(self, fn: Callable[[sa.Connection], T]) -> T:
+        def run() -> T:
+            try:
+                with self._readers.begin() as connection:
+                    return fn(connection)
+            except sa.exc.DBAPIError as failed:
+                raise _translated(failed) from failed
+
+        return await anyio.to_thread.run_sync(run, limiter=self._limiter)
+
+    async def write(
+        self, fn: Callable[[sa.Connection], T], *, on_commit: Callable[[T], None] | None = None
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._gate:
+            if self._closed:
+                raise Unavailable("the server is stopping")
+            self._queue.put(_Job(fn, on_commit, loop, future))
+        return await future
+
+    async def close(self) -> None:
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        await anyio.to_thread.run_sync(self._thread.join)
+        self._writer.dispose()
+        self._readers.dispose()
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            first = self._queue.get()
+            batch = [] if first is None else [first]
+            stopping = first is None
+            while not stopping and len(batch) < BATCH:
+                try:
+                    job = self._queue.get_nowait()
+                except Empty:
+                    break
+                if job is None:
+                    stopping = True
+                else:
+                    batch.append(job)
+            if batch:
+                self._commit(batch)
+                _report(batch)
+
+    def _commit(self, batch: list[_Job]) -> None:
+        try:
+            with self._writer.begin() as connection:
+                for job in batch:
+                    _perform(job, connection)
+        except Exception as failed:  # noqa: BLE001 -- the thread's root: each caller gets the failure
+            error = _translated(failed)
+            for job in batch:
+                job.error = error
+            return
+        for job in batch:
+            if job.error is None and job.on_commit is not None:
+                job.on_commit(job.result)
+
+
+def _perform(job: _Job, connection: sa.Connection) -> None:
+    """Run one function in its savepoint; raises only when the whole transaction is lost."""
+    connection.exec_driver_sql("SAVEPOINT job")
+    try:
+        job.result = job.fn(connection)
+    except Exception as refused:  # noqa: BLE001 -- handed to the caller as it is
+        job.error = _translated(refused)
+        connection.exec_driver_sql("ROLLBACK TO job")
+    connection.exec_driver_sql("RELEASE job")
+
+
+def _translated(error: Exception) -> Exception:
+    # A constraint is the service's business, and a wrong statement a bug; all else is the disk's or a lock's.
+    bug = (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.InterfaceError, sa.exc.DataError)
+    if isinstance(error, sa.exc.DBAPIError) and not isinstance(error, bug):
+        refusal = Unavailable("the database cannot be used at the moment", retry_after=2)
+        refusal.__cause__ = error
+        return refusal
+    return error
+
+
+def _report(batch: list[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in batch:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_deliver, jobs)
+        except RuntimeError:
+            # The loop is closed: nobody waits for these any more.
+            continue
+
+
+def _deliver(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.cancelled():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
