@@ -46,9 +46,9 @@ def read(folder: Path, name: str) -> Iterator[Row]:
     for half in ("public", "hidden"):
         for path in (folder / name / f"{half}.jsonl", folder / name / f"{half}.jsonl.gz"):
             if path.exists():
-                opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-                with opened as lines:
-                    yield from map(json.loads, lines)
+                raw = path.read_bytes()
+                text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+                yield from map(json.loads, filter(None, text.split("\n")))
 
 
 def is_found(row: Row, redacted: str, values: list[str]) -> bool:

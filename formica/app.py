@@ -249,7 +249,7 @@ async def triage_file(file: Path, repository: Path | None) -> list[Json]:
 
 async def _facts(source: GitRepository, row: Json) -> RepositoryFacts:
     build = reported_build(row)
-    return await source.facts(sha=build.sha, version=build.version, ref=build.ref)
+    return await source.facts(sha=build.sha, version=build.named_release, ref=build.ref)
 
 
 async def doctor(settings: Settings) -> list[Json]:

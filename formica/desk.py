@@ -14,7 +14,7 @@ from formica.errors import Refused, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
 from formica.rules import commands
 from formica.rules.pipeline import END, State
-from formica.rules.plan import Plan, plan_hash, plan_key
+from formica.rules.plan import Plan, plan_hash, plan_key, readable
 from formica.rules.policy import Policy
 
 Json = dict[str, Any]
@@ -38,12 +38,8 @@ class Desk:
 
     async def plans(self) -> list[Plan]:
         """Every plan of this daemon name, by issue number."""
-        found = [
-            Plan.model_validate(entity["fields"])
-            for entity in await self.issues.entities("plan")
-            if entity["fields"].get("name") == self.name and "issue_number" in entity["fields"]
-        ]
-        return sorted(found, key=lambda plan: plan.issue_number)
+        found = [readable(entity, self.name) for entity in await self.issues.entities("plan")]
+        return sorted((plan for plan in found if plan is not None), key=lambda plan: plan.issue_number)
 
     async def inbox(self) -> list[Plan]:
         """What needs a person: waiting for a word, or parked."""
@@ -130,10 +126,14 @@ class Desk:
         )
 
     async def reject(self, issue_number: int, why: str) -> Plan:
-        return await self._apply(issue_number, lambda plan: commands.reject(plan, by=self.by, why=why))
+        return await self._apply(
+            issue_number, lambda plan: commands.reject(plan, by=self.by, why=why), exact=False
+        )
 
     async def hold(self, issue_number: int, why: str) -> Plan:
-        return await self._apply(issue_number, lambda plan: commands.hold(plan, by=self.by, why=why))
+        return await self._apply(
+            issue_number, lambda plan: commands.hold(plan, by=self.by, why=why), exact=False
+        )
 
     async def retry(self, issue_number: int) -> Plan:
         return await self._apply(issue_number, lambda plan: commands.retry(plan, by=self.by))
@@ -148,10 +148,12 @@ class Desk:
             if config["fields"].get("active") is not True:
                 await self.issues.patch_entity(config["entity_id"], {"active": True}, version=None)
         state = await self.issues.create_entity("operator_state", self.name, {})
-        await self.issues.patch_entity(state["entity_id"], {"failures": []}, version=None)
+        closed: Json = {"failures": [], "breaker_opened_at": None}
+        await self.issues.patch_entity(state["entity_id"], closed, version=None)
         return ["default"]
 
-    async def _apply(self, issue_number: int, word: Callable[[Plan], Json]) -> Plan:
+    async def _apply(self, issue_number: int, word: Callable[[Plan], Json], *, exact: bool = True) -> Plan:
+        """``exact``: refused when the plan became another meanwhile. A word that stops work stops it anyway."""
         for _ in range(TRIES):
             entity, plan = await self._entity(issue_number)
             shown = plan_hash(plan), plan.head_sha, plan.diff_hash
@@ -165,7 +167,7 @@ class Desk:
                 )
             except VersionMismatch:
                 _, moved_on = await self._entity(issue_number)
-                if (plan_hash(moved_on), moved_on.head_sha, moved_on.diff_hash) != shown:
+                if exact and (plan_hash(moved_on), moved_on.head_sha, moved_on.diff_hash) != shown:
                     raise Refused(f"#{issue_number} changed meanwhile: look again, then repeat") from None
                 continue
             return Plan.model_validate(written["fields"])

@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -162,6 +163,13 @@ class PolicySection(Section):
     cost_per_day: Annotated[float, Field(ge=0)] = 0.0
     file: Path | None = None
 
+    @field_validator("cost_per_day")
+    @classmethod
+    def _unknown_cost_counts(cls, cost_per_day: float, info: ValidationInfo) -> float:
+        if cost_per_day and not info.data.get("cost_per_run", True):
+            raise ValueError("needs policy.cost_per_run: what a run of unknown cost counts as")
+        return cost_per_day
+
     @field_validator("dry_run", mode="before")
     @classmethod
     def _true_means_first(cls, dry_run: object) -> object:
@@ -276,7 +284,15 @@ def search_path() -> str:
 
 def network_environment() -> dict[str, str]:
     """What git needs of our environment to reach another host, and nothing else of it."""
-    wanted = ("SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
+    wanted = (
+        "SSH_AUTH_SOCK",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    )
     return {name: os.environ[name] for name in wanted if name in os.environ}
 
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import anyio
 import structlog
 
-from formica.errors import FormicaError
+from formica.errors import FormicaError, LeaseLost, Retryable, Stopped
 from formica.rules import scheduling
 from formica.rules.pipeline import END
-from formica.rules.plan import Plan
+from formica.rules.plan import Plan, readable, seconds
 from formica.worker import Worker
 from formica.worker.closing import watch, watches
 from formica.worker.context import Context
@@ -23,6 +23,9 @@ from formica.worker.context import Context
 Json = dict[str, Any]
 OnEvent = Callable[[Json], Awaitable[None]]
 LOOKS_AT_ONCE = 16
+"""Looks beside those that execute: agents at work must not keep other reports from being read."""
+FAILED_PASSES = 3
+PASSING = (Retryable, Stopped, LeaseLost)
 
 log = structlog.get_logger("formica.supervisor")
 
@@ -56,7 +59,7 @@ class Supervisor:
         self._plan_issue: dict[str, str] = {}
         self._wake = anyio.Event()
         self._tick_wanted = anyio.Event()
-        self._looks = anyio.CapacityLimiter(LOOKS_AT_ONCE)
+        self._looks = anyio.CapacityLimiter(LOOKS_AT_ONCE + context.policy.max_workers)
         self.errors = 0
         """Looks and ticks that failed since the start."""
 
@@ -122,12 +125,14 @@ class Supervisor:
         async with anyio.create_task_group() as group:
             group.start_soon(self._context.switch.watch, lambda: bool(self._worker.running))
             group.start_soon(self._dispatch_forever)
-            while True:
-                await self.tick()
-                if not self._marked and not self._in_hand:
-                    break
+            failed_passes, rests = 0, False
+            while not rests and failed_passes < FAILED_PASSES:
+                before = self.errors
+                await self._guarded("tick", self.tick)
+                rests = not self._marked and not self._in_hand and self.errors == before
                 while self._marked or self._in_hand:
                     await anyio.sleep(0.05)
+                failed_passes = failed_passes + 1 if self.errors > before else 0
             group.cancel_scope.cancel()
         return self.errors == 0 and not self._waiting_for_place
 
@@ -147,9 +152,9 @@ class Supervisor:
         entities = await context.issues.entities("plan")
         seen: set[str] = set()
         for entity in entities:
-            if entity["fields"].get("name") != context.name or "issue_entity_id" not in entity["fields"]:
+            plan = readable(entity, context.name)
+            if plan is None:
                 continue
-            plan = Plan.model_validate(entity["fields"])
             seen.add(plan.issue_entity_id)
             self._plan_issue[entity["entity_id"]] = plan.issue_entity_id
             await self._consider(entity, plan, issues.get(plan.issue_entity_id))
@@ -164,7 +169,13 @@ class Supervisor:
             if plan.state not in END:
                 self.mark(plan.issue_entity_id)
             return
-        found = scheduling.look(plan, issue, now=context.clock.now(), owner=context.owner, host=context.host)
+        found = scheduling.look(
+            plan,
+            issue,
+            now=context.clock.now(),
+            owner=context.owner,
+            touched_at=seconds(entity["updated_at"]),
+        )
         if found.action != "none":
             self.mark(plan.issue_entity_id)
 
@@ -187,7 +198,9 @@ class Supervisor:
 
         try:
             async with self._looks if issue_id not in self._waiting_for_place else anyio.CapacityLimiter(1):
-                await self._guarded("look", look)
+                fault = await self._guarded("look", look)
+                if fault is not None and not isinstance(fault, PASSING):
+                    await self._guarded("park", lambda: self._worker.park(issue_id, _sentence(fault)))
         finally:
             self._in_hand.discard(issue_id)
         self._waiting_for_place.discard(issue_id)
@@ -199,13 +212,22 @@ class Supervisor:
             self._waiting_for_place.add(issue_id)
         self._wake.set()
 
-    async def _guarded(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
-        """The root of all work: a fault is logged and counted, and the next tick finds what it left."""
+    async def _guarded(self, what: str, act: Callable[[], Awaitable[None]]) -> Exception | None:
+        """The root of all work: a fault is logged, counted and returned, and the next tick finds what it left."""
         try:
             await act()
         except FormicaError as fault:
             self.errors += 1
             log.warning(f"{what}.failed", kind=type(fault).__name__, why=str(fault))
-        except Exception:  # the root: one item's bug must not end the others
+            return fault
+        except Exception as bug:  # the root: one item's bug must not end the others
             self.errors += 1
             log.exception(f"{what}.bug")
+            return bug
+        return None
+
+
+def _sentence(fault: Exception) -> str:
+    if isinstance(fault, FormicaError):
+        return str(fault)
+    return f"a bug in formica ({type(fault).__name__}): the daemon's log has it"

@@ -162,6 +162,7 @@ async def open_pool(settings: Settings) -> AsyncIterator[Pool]:
         raise CannotServe(str(unusable)) from None
     try:
         pool = Pool(store, _policy(settings), token_secret=secret, clock=_now)
+        await pool.start()
         yield pool
     finally:
         with anyio.CancelScope(shield=True):
@@ -290,10 +291,8 @@ def serve(settings: Settings) -> int:
     with only_server(settings.state):
         anyio.run(_refuse_open_door, settings)
         listener = _listen(settings.host, settings.port)
-        # uvicorn raises the signal again once it has stopped: with these a clean stop is exit 0.
-        for stop_signal in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(stop_signal, lambda *_: None)
-        return anyio.run(_serve, settings, listener)
+        services = Services()
+        return anyio.run(_serve, settings, listener, create_app(settings, services), services.closing)
 
 
 async def _refuse_open_door(settings: Settings) -> None:
@@ -317,10 +316,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
-    services = Services()
+async def _serve(settings: Settings, listener: socket.socket, app: FastAPI, closing: anyio.Event) -> int:
     config = uvicorn.Config(
-        create_app(settings, services),
+        app,
         log_config=None,
         access_log=False,
         proxy_headers=bool(settings.trusted_proxies),
@@ -331,10 +329,13 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         timeout_keep_alive=60,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = _Server(config, services.closing)
+    server = _Server(config, closing)
     port = listener.getsockname()[1]
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     logger.info("listening", url=f"http://{shown}:{port}", state=str(settings.state))
+    # uvicorn raises the signal again once it has stopped: with these a clean stop is exit 0.
+    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop_signal, lambda *_: None)
     await server.serve(sockets=[listener])
     logger.info("stopped")
     return 0 if server.started else 1

@@ -6,17 +6,20 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import anyio
 import typer
 
-from pool_server.app import CannotServe, open_pool, package_version
-from pool_server.app import serve as run_server
-from pool_server.errors import PoolError
-from pool_server.pool import Pool
 from pool_server.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from pool_server.pool import Pool
+
+# The server's own modules are imported by the commands that need them: they take two seconds.
 
 __all__ = ["app", "main"]
 
@@ -62,7 +65,10 @@ Config = Annotated[Path | None, typer.Option(help="A TOML file; config/pool.toml
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"pool-server {package_version()}")
+        try:
+            print(f"pool-server {package_version('formica')}")
+        except PackageNotFoundError:
+            print("pool-server, not installed")
         raise typer.Exit
 
 
@@ -90,6 +96,9 @@ def serve(
     """
     flags = {"host": host, "port": port, "state": state, "database": database}
     settings = _settings(flags, config)
+    from pool_server.app import CannotServe
+    from pool_server.app import serve as run_server
+
     try:
         exit_code = run_server(settings)
     except CannotServe as refused:
@@ -201,6 +210,8 @@ def _with_pool(
     state: Path | None, database: str | None, config: Path | None, use: Callable[[Pool], Awaitable[T]]
 ) -> T:
     settings = _settings({"state": state, "database": database}, config)
+    from pool_server.app import CannotServe, open_pool
+    from pool_server.errors import PoolError
 
     async def run() -> T:
         async with open_pool(settings) as pool:

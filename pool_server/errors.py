@@ -122,9 +122,7 @@ class VersionMismatch(PoolError):
     status = 412
 
     def __init__(self, current_version: int) -> None:
-        super().__init__(
-            f"the entity is at version {current_version}", {"current_version": current_version}
-        )
+        super().__init__(f"the entity is at version {current_version}", {"current_version": current_version})
 
 
 class IfMatchRequired(PoolError):

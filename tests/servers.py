@@ -25,11 +25,14 @@ POLL_SECONDS = 0.02
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without any setting of ours, plus ``extra``."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("POOL_", "FORMICA_"))}
+    dropped = ("POOL_", "FORMICA_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
 
 
-def run_cli(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """``pool-server ARGUMENTS`` to its end."""
     return subprocess.run(
         [sys.executable, "-m", "pool_server.cli", *arguments],
@@ -220,7 +223,12 @@ def rows(database: Path) -> dict[str, int]:
                 " and sql not like 'create virtual%'"
             )
         ]
-        counted = {
+        return {
             name: int(connection.execute(f'select count(*) from "{name}"').fetchone()[0]) for name in names
         }
-    return counted
+
+
+def last_seq(database: Path) -> int:
+    """The newest event's seq."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
+        return int(connection.execute("select coalesce(max(seq), 0) from events").fetchone()[0])

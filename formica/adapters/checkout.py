@@ -102,9 +102,8 @@ class Checkouts:
             )
             if staged:
                 await self._git.run(
-                    *("reset", "-q", "--soft", "--end-of-options", parent),
+                    *("update-ref", "--no-deref", "--end-of-options", "HEAD", parent),
                     git_dir=clone / "worktrees" / "tree",
-                    work_tree=tree,
                     doing="stage the change for the project's hooks",
                 )
             yield tree

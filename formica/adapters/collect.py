@@ -141,7 +141,7 @@ class Collector:
 
     def _make(self) -> None:
         self.remove()
-        self._scratch.mkdir(mode=0o700, parents=True)
+        (self._scratch / "rules").mkdir(mode=0o700, parents=True)
         make_bare_repository(self._staging, objects=self._objects, object_format=self._format)
         (self._staging / "info" / "exclude").write_text(_ARTEFACTS)
 
@@ -211,7 +211,6 @@ class Collector:
         if not new:
             return set()
         rules = self._scratch / "rules"
-        rules.mkdir(exist_ok=True)
         if not ignored_too:
             await anyio.to_thread.run_sync(copy_ignore_files, tree, files, rules)
         # "./" keeps a name like ":(top)" from being read as pathspec magic.

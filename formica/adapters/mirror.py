@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 
 from formica.adapters.git import Git, Remote
+from formica.adapters.tree import Found, blob_sha
 from formica.errors import Broken, NeedsOperator, Refused, Retryable
 
 __all__ = ["Mirror"]
@@ -97,11 +98,14 @@ class Mirror:
         return sha
 
     async def resolve(self, name: str) -> str | None:
-        """The commit a full ref name or full sha means here, or None."""
+        """The commit a full ref name or a sha means here, or None."""
+        return await self._resolve_in(self.path, name)
+
+    async def _resolve_in(self, git_dir: Path, name: str) -> str | None:
         output = await self._git.run(
             *("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}"),
-            git_dir=self.path,
-            doing="read the mirror",
+            git_dir=git_dir,
+            doing="look for a commit",
             ok=(0, 1, 128),
         )
         return output.text if output.code == 0 else None
@@ -111,20 +115,14 @@ class Mirror:
         which it is then copied. ``Refused`` when that checkout is dirty."""
         found = await self.resolve(sha)
         if found is not None:
-            return found
+            return found if found.startswith(sha) else None
         source = await self._find_source()
         if source.checkout is None or source.is_checkout:
             return None
-        known = await self._git.run(
-            *("rev-parse", "-q", "--verify", "--end-of-options", f"{sha}^{{commit}}"),
-            git_dir=source.checkout,
-            doing="read the checkout",
-            ok=(0, 1, 128),
-        )
-        if known.code != 0:
-            return None
+        full = await self._resolve_in(source.checkout, sha)
+        if full is None or not full.startswith(sha):
+            return None  # a branch whose name looks like a sha is none
         await self._refuse_dirty(source)
-        full = known.text
         await self.take(source.checkout, full, f"refs/formica/local/{full}")
         return full
 
@@ -228,9 +226,9 @@ class Mirror:
         off = [(f"{name}.{key}", "") for name in sorted(names) for key in ("clean", "smudge", "process")]
         off += [(f"{name}.required", "false") for name in sorted(names)]
         questions: tuple[Sequence[str], ...] = (
-            ("diff-files", "-z", "--name-only", "--ignore-submodules=dirty", "--no-ext-diff"),
             ("diff-index", "-z", "--name-only", "--cached", "--ignore-submodules=dirty", "HEAD"),
             ("ls-files", "-z", "--others", "--exclude-standard"),
+            ("diff-files", "-z", "--raw", "--ignore-submodules=dirty", "--no-ext-diff"),
         )
         for question in questions:
             output = await self._git.run(
@@ -241,10 +239,14 @@ class Mirror:
                 doing="look for uncommitted work in the checkout",
                 failure=NeedsOperator,
             )
-            if output.fields:
-                name = output.fields[0].decode("utf-8", "replace")
+            changed = output.fields
+            if "--raw" in question:
+                changed = await anyio.to_thread.run_sync(_really_changed, source.work_tree, changed)
+            if changed:
+                name = changed[0].decode("utf-8", "replace")
                 raise Refused(
-                    f"the checkout is the only source and has uncommitted work ({name!r}): commit it first",
+                    f"the checkout has uncommitted work ({name!r}), and what was asked for is only there: "
+                    "commit it first",
                     rule="dirty_tree_policy",
                 )
 
@@ -292,6 +294,18 @@ class Mirror:
             failure=Retryable,
         )
         return "sha256" if len(listed.text.partition("\t")[0]) == 64 else "sha1"
+
+
+def _really_changed(tree: Path, raw: Sequence[bytes]) -> list[bytes]:
+    """The paths of `diff-files --raw` but those whose stat data alone changed, as after a copy."""
+    changed = []
+    for facts, path in zip(raw[::2], raw[1::2], strict=True):
+        old_mode, new_mode, sha, _, status = facts[1:].decode("ascii").split(" ")
+        found = Found(new_mode, 0)
+        object_format = "sha256" if len(sha) == 64 else "sha1"
+        if status != "M" or old_mode != new_mode or blob_sha(tree, path, found, object_format) != sha:
+            changed.append(path)
+    return changed
 
 
 def _checkout_git_dir(folder: Path) -> Path | None:

@@ -180,7 +180,7 @@ class Run:
     def finish(self) -> dict[str, Any]:
         """Wait for the end, end what is left, and say what happened."""
         while not self._exited and self._reason == "exited":
-            self._turn(TICK_SECONDS)
+            self._turn(min(TICK_SECONDS, self._spec["stall_seconds"] / 4))
             self._judge()
         grace = self._spec["grace_seconds"]
         survivors = self._end_all(min(grace, 1.0) if self._reason == "exited" else grace)
@@ -251,7 +251,8 @@ class Run:
         # Half-way through is early enough to look at CPU time, and costs nothing while output flows.
         if now - self._progress > idle / 2:
             self._note_cpu(now)
-        if now - self._progress > idle:
+        watched = self._cpu_mark is not None and now - self._cpu_mark[1] >= idle / 4
+        if now - self._progress > idle and watched:
             self._note_files(now, idle)
 
     def _note_cpu(self, now: float) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+
+import anyio
 
 from formica.adapters.checkout import Checkouts
 from formica.adapters.git import Git
@@ -170,7 +173,7 @@ class LocalVerifier:
                 hooks.append(_Hook(("sh", "-e", path), path))
         if _PRE_COMMIT not in base:
             return hooks, ""
-        if shutil.which("pre-commit", path=self._path) is None:
+        if await anyio.to_thread.run_sync(partial(shutil.which, "pre-commit", path=self._path)) is None:
             return hooks, " Its pre-commit hooks were not run: pre-commit is not installed."
         refs = ("--from-ref", case.change.base_sha, "--to-ref", case.change.head_sha)
         return [*hooks, _Hook(("pre-commit", "run", *refs), _PRE_COMMIT)], ""

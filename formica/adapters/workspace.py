@@ -5,7 +5,9 @@ Implements `Repository`. One lock per issue keeps two acts off one tree; the mir
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -19,16 +21,18 @@ from formica.adapters.mirror import Mirror
 from formica.adapters.publication import Publication
 from formica.adapters.salvage import PUSHED, Salvage
 from formica.adapters.sandbox import end_leftover_run
-from formica.errors import NeedsOperator
-from formica.ports import Change, RepositoryFacts, Workspace
+from formica.errors import Broken, NeedsOperator, Refused
+from formica.ports import Change, CommitFacts, RepositoryFacts, Workspace
 
 __all__ = ["GitRepository"]
+
+SHA_OR_PREFIX = re.compile(r"[0-9a-f]{7,64}")
 
 
 class GitRepository:
     """The maintainer's repository.
 
-    ``state`` is the daemon's state folder, ``source`` a URL, a bare repository or the maintainer's
+    ``state`` is the daemon's state folder, absolute; ``source`` a URL, a bare repository or the maintainer's
     checkout, ``push_to`` the forge's repository (URL or path), ``author_name`` and ``author_email`` sign the
     commits. ``default_branch`` None means the source's HEAD.
     """
@@ -44,8 +48,9 @@ class GitRepository:
         author_email: str,
         default_branch: str | None = None,
     ) -> None:
+        if not state.is_absolute():
+            raise Broken("the state folder must be an absolute path")
         self._git = git
-        self._state = state
         self._author = Author(author_name, author_email)
         self._mirror = Mirror(git, state, source=source, default_branch=default_branch)
         self._folders = ItemFolders(state)
@@ -66,11 +71,16 @@ class GitRepository:
         return await self._mirror.hooks_path()
 
     async def facts(self, *, sha: str | None, version: str | None, ref: str | None) -> RepositoryFacts:
-        """Evidence from the mirror, fetched only when there is none yet."""
+        """Evidence from the mirror, fetched only when there is none yet. A commit that only the maintainer's
+        checkout has exists too, on no branch."""
         await self._mirror.ensure()
-        if sha is not None and OBJECT_ID.fullmatch(sha):
-            await self._mirror.commit(sha)
-        return await anyio.to_thread.run_sync(
+        only_in_dirty_checkout = False
+        if sha is not None and SHA_OR_PREFIX.fullmatch(sha):
+            try:
+                await self._mirror.commit(sha)
+            except Refused:
+                only_in_dirty_checkout = True
+        facts = await anyio.to_thread.run_sync(
             lambda: read_facts(
                 self._mirror.path,
                 self._git.config_path,
@@ -80,6 +90,9 @@ class GitRepository:
                 ref=ref,
             )
         )
+        if sha is not None and only_in_dirty_checkout:
+            return replace(facts, commit=CommitFacts(sha=sha, exists=True))
+        return facts
 
     async def prepare(self, issue_number: int, *, commit: str | None) -> Workspace:
         """A fresh workspace; what an older one of the issue holds is saved first."""

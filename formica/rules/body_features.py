@@ -90,6 +90,16 @@ BODY_FEATURES: tuple[Feature, ...] = (
         "an error is quoted",
     ),
     Feature(
+        "wrong_result",
+        "prose",
+        r"\b(?:returns?|gives?|prints?|yields?|shows?|outputs?|writes?|got|becomes?|is)\b[^\n]{0,60}"
+        r"\b(?:instead of|rather than|but (?:expected|should))\b|"
+        r"\bexpect(?:ed|s)?\b[^\n]{0,60}\b(?:but|got|actual(?:ly)?)\b|"
+        r"em vez de|en lugar de|en vez de|anstatt|statt\b|au lieu d|而不是|应该是",
+        (0.7, -0.4, -0.3),
+        "another result than the expected one is described",
+    ),
+    Feature(
         "regression",
         "prose",
         r"\bregress\w*|\b(?:used to work|worked (?:in|with|fine|before)|works? (?:in|with|"
@@ -181,7 +191,7 @@ BODY_FEATURES: tuple[Feature, ...] = (
         "allow_users",
         "prose",
         r"\b(?:allow(?:s|ing)?|enables?|ability to|let users|a way to|an option|option to|support for|"
-        r"instead of|in order to|so that)\b|permitir|opci[óo]n|op[çc][ãa]o|m[öo]glichkeit|"
+        r"in order to|so that)\b|permitir|opci[óo]n|op[çc][ãa]o|m[öo]glichkeit|"
         r"possibilit[ée]|permettre|支持|允许",
         (-0.3, 0.4, -0.1),
         "it asks for a possibility",
@@ -277,7 +287,7 @@ BODY_FEATURES: tuple[Feature, ...] = (
     Feature(
         "numbered_steps",
         "prose",
-        r"^[ \t]{0,8}1[.)] (?s:.{0,1500}?)^[ \t]{0,8}2[.)] ",
+        r"^[ \t]{0,8}1[.)] (?s:.{0,600}?)^[ \t]{0,8}2[.)] ",
         (0.2, -0.2, 0.0),
         "there are numbered steps",
     ),

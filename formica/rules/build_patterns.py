@@ -27,26 +27,28 @@ __all__ = [
     "FORK_NOT_RUN",
     "HEADING",
     "HISTORY",
-    "JSON_FIELD",
+    "HISTORY_AFTER",
     "IMAGE",
+    "JSON_FIELD",
     "LABELLED",
     "LATEST_RELEASE",
     "LOCAL_SHA",
+    "LOCKED_SHA",
     "LONE",
     "NAMED",
     "NOT_RUN",
     "ON_BRANCH",
     "PATCHED",
     "PRE",
+    "QUOTED",
     "RAN",
     "SHA_AFTER",
     "SHA_RUN",
     "SOURCE",
     "SUFFIX_SHA",
-    "QUOTED",
     "SURROUNDING_NAME",
-    "USED",
     "TAG_CHECKOUT",
+    "USED",
     "VERSION_WORD",
 ]
 
@@ -88,11 +90,11 @@ _SURROUNDINGS = (
 SURROUNDING_NAME = re.compile(rf"^[^\w]{{0,6}}(?:my |the )?{_SURROUNDINGS}(?![\w.-])", re.IGNORECASE)
 """A name of something around the product, never of the product."""
 LABELLED = re.compile(
-    rf"^[^\w\n]{{0,8}}(?P<name>[^\n:=]{{0,130}}?)[ \t]*(?:\*\*)?[ \t]*(?:[:=]>?|：|=>|\|)[ \t]*(?P<rest>[^\n]{{0,160}})$",
+    r"^[^\w\n]{0,8}(?P<name>[^\n:=]{0,130}?)[ \t]{0,4}(?:\*\*)?[ \t]{0,4}(?:[:=]>?|：|=>|\|)[ \t]{0,8}(?P<rest>[^\n]{0,160})$",
     re.MULTILINE,
 )
 HEADING = re.compile(
-    r"^#{1,6}[ \t]*(?P<name>[^\n]{0,60}version[^\n]{0,30})\n\s{0,4}(?P<rest>[^\n]{0,160})$",
+    r"^#{1,6}[ \t]{0,8}(?P<name>[^\n]{0,60}version[^\n]{0,30})\n\s{0,4}(?P<rest>[^\n]{0,160})$",
     re.MULTILINE | re.IGNORECASE,
 )
 NAMED = re.compile(
@@ -103,9 +105,7 @@ VERSION_WORD = re.compile(
     rf"\b(?:version|release|tag|versão|versión|ausgabe|版本)\W{{0,3}}(?:is |of |was )?[`'\"(]?(?P<version>{_VERSION}|v\d{{1,4}}\b)",
     re.IGNORECASE,
 )
-LONE = re.compile(
-    rf"(?<![\w./@:-])(?P<version>v\d{{1,4}}(?:\.\d{{1,5}}){{1,3}}[\w.+-]{{0,30}})", re.IGNORECASE
-)
+LONE = re.compile(r"(?<![\w./@:-])(?P<version>v\d{1,4}(?:\.\d{1,5}){1,3}[\w.+-]{0,30})", re.IGNORECASE)
 QUOTED = re.compile(r"`(?P<version>v?\d{1,4}\.\d{1,5}\.\d{1,5}[\w.+-]{0,40})`")
 USED = re.compile(
     rf"\b(?:using|running|use|run|on|tried|tested|version|versions)\s?[`'\x22(]?(?P<version>{_VERSION})",
@@ -115,12 +115,23 @@ JSON_FIELD = re.compile(
     r"\x22(?:sub|app|build)?_?version\x22\s?:\s?\x22[^\x22\n]{0,30}?(?P<version>\d{1,4}(?:\.\d{1,5}){1,3}[\w.+-]{0,30})",
     re.IGNORECASE,
 )
+LOCKED_SHA = re.compile(
+    r"\bgit\+\S{4,200}?[@#](?P<a>[0-9a-f]{7,40})(?![0-9a-z])|\bv\d{1,3}\.\d{1,3}\.\d{1,3}-(?:[\w.]{1,12}\.)?20\d{12}-(?P<b>[0-9a-f]{12})\b|"
+    r"\bresolved_reference\s?=\s?\x22(?P<c>[0-9a-f]{7,40})\x22",
+    re.IGNORECASE,
+)
+"""The commit in a lock file's entry or a pseudo-version."""
+HISTORY_AFTER = re.compile(
+    r"^[`)\]'\x22]{0,2}\W{1,3}(?:which |that |has |have |probably |seems to have )*(?:broke\w*|introduc\w*|caus\w*|chang\w*|fix\w*|remov\w*|"
+    r"add\w*|regress\w*|revert\w*|is the (?:first|culprit))\b",
+    re.IGNORECASE,
+)
 BETWEEN_RELEASES = re.compile(r"\b\d{1,3}\.\d{1,3}(?:\.\d{1,3})?-dev\b(?![.\d-])|\b\d{1,3}\.99\.\d{1,3}\b")
 ACTION = re.compile(r"(?<![\w/.:-])[\w.-]{1,40}/[\w.-]{1,60}(?:/|@)(?P<version>v\d{1,3}(?:\.\d+){0,2})\b")
 ANY_VERSION = re.compile(rf"(?<![\w.]){_VERSION}", re.IGNORECASE)
 NOT_RUN = re.compile(
     r"(?:deprecated|removed|introduced|added|planned|support(?:s|ed)?(?: for)?|migrat\w+|upgrad\w+|port\w* to|release notes|"
-    r"available|requires?|needs?|at least|compatible with|similar to|since|until|before|after|than|for)(?: in| to| by| the)?\s*"
+    r"available|work(?:s|ed|ing)?(?: fine| well| ok\w*)?(?: (?:on|in|with|until|till))?|requires?|needs?|at least|compatible with|similar to|since|until|before|after|than|for)(?: in| to| by| the)?\s*"
     r"(?:[\w.-]{1,20}\s)?$",
     re.IGNORECASE,
 )
@@ -148,7 +159,7 @@ HISTORY = re.compile(
     re.IGNORECASE,
 )
 BUILD_HASH = re.compile(
-    rf"(?P<version>{_VERSION})[^\w\n]{{1,4}}(?:build |commit |rev(?:ision)? |git )?[(\[]?(?P<sha>[0-9a-f]{{7,40}})\b|"
+    rf"(?<![\w/.])(?P<version>{_VERSION})[^\w\n]{{1,4}}(?:build |commit |rev(?:ision)? |git )?[(\[]?(?P<sha>[0-9a-f]{{7,40}})\b|"
     rf"version\W{{1,4}}[^\n]{{0,30}}?(?P<version2>{_VERSION})[^\n]{{0,20}}\n[^\w\n]{{0,6}}commit\W{{1,4}}(?P<sha2>[0-9a-f]{{7,40}})\b",
     re.IGNORECASE,
 )
@@ -164,7 +175,8 @@ ON_BRANCH = re.compile(
     r"(?!\s(?:thread|window|function|menu|page|process|loop|screen|file|module|method|class|view|node|key|password|branch of))(?=[\s.,;:)\]!?]|$)"
     rf"|\b(?P<c>{_BRANCH})[`'\"*]?[\s_-](?:git[\s_-])?branch\b|\bbranch\W{{1,4}}(?P<d>{_BRANCH})\b|git:\((?P<e>[\w./-]{{1,40}})\)"
     r"|[\w]-(?P<f>master|main)[/\\]|\b(?:no|na|en la|em|auf(?: dem)?|sur(?: la)?|in der)\s(?:branch\s|rama\s|branche\s)?[`'\"]?(?P<g>main|master)\b"
-    r"|(?:最新的?|当前)\s?[`']?(?P<h>main|master)",
+    r"|\b(?:on|from|in|using|of|my)\s(?:the\s|my\s|our\s)?(?:\w{1,20}\s)?branch\s?[:`'\x22]{1,2}\s?(?P<i>[\w./-]{2,60})"
+    r"|\bbranch[\s:`'\x22]{1,3}(?P<j>[\w.-]{2,30}/[\w./-]{2,50})|(?:最新的?|当前)\s?[`']?(?P<h>main|master)",
     re.IGNORECASE | re.MULTILINE,
 )
 CURRENT = re.compile(

@@ -23,8 +23,8 @@ UNSURE_BELOW = 0.55
 """Below this confidence about half of the answers are wrong."""
 
 _TEST_LABELS = frozenset({"test", "test-flow", "test-cleanup"})
-_PROSE_LIMIT = 12_000
-_FULL_LIMIT = 20_000
+_PROSE_LIMIT = 8_000
+_FULL_LIMIT = 12_000
 _HINT_WEIGHT = 1.2
 _LABEL_WEIGHT = 0.8
 _REASONS_SHOWN = 5

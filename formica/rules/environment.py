@@ -6,6 +6,7 @@ they disagree, or something is missing, one question names exactly the fields th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from formica.rules.facts import CommitFacts, RepositoryFacts
@@ -19,6 +20,7 @@ _SHA = "reporter_git_sha"
 _VERSION = "reporter_app_version"
 _PATCH = "reporter_patch_source_id"
 _SHORT = 12
+_RELEASE_REF = re.compile(r"v?\d{1,4}(?:\.\d{1,5}){1,3}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,12 @@ def _by_words(build: ReportedBuild) -> Environment:
     if build.version is not None:
         return Environment("public_release", (), weak=True)
     if build.ref is not None:
-        return Environment("local_branch", (), weak=True)
+        kind = "public_release" if _RELEASE_REF.match(build.ref) else "local_branch"
+        return Environment(kind, (), weak=True)
+    if build.packaged and build.channel is not None:
+        return Environment(
+            "public_release", (f"a published build of the {build.channel} channel",), weak=True
+        )
     if build.latest_release:
         return Environment(
             "public_release", ("it says the latest release, without a number",), (_VERSION,), weak=True
@@ -106,6 +113,8 @@ def _missing_commit(build: ReportedBuild, facts: RepositoryFacts, short: str) ->
         return Environment(
             kind, (missing, named), commit=facts.version_tag_sha if build.dirty else None, weak=True
         )
+    if build.patch_source is not None:
+        return Environment("unknown", (missing, f"its changes are to be had at {build.patch_source}"))
     return Environment(
         "unknown", (missing, "a fork, an unpushed commit or a rewritten branch"), (_SHA, _PATCH)
     )

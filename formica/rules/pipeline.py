@@ -18,6 +18,7 @@ __all__ = [
     "EFFECTS",
     "END",
     "EXECUTING",
+    "GATED",
     "STATUS",
     "TRANSITIONS",
     "Effect",
@@ -126,6 +127,9 @@ EXECUTING: frozenset[State] = frozenset(
 )
 """States that need one of the ``max_workers`` places."""
 
+GATED: frozenset[State] = EXECUTING | {State.PLANNED, State.REPORTING}
+"""States whose effect a limit can hold back: the plan stays where it is until ``next_look_at``."""
+
 END: frozenset[State] = frozenset({State.DONE, State.REFUSED, State.FAILED, State.CANCELLED})
 
 RESUME = None
@@ -140,16 +144,13 @@ _forward: dict[tuple[State, Event], State | None] = {
     (State.ASKING, Event.NOT_ASKED): State.WAITING_OPERATOR,
     (State.AWAITING_INPUT, Event.ANSWERED): State.RECEIVED,
     (State.PLANNED, Event.EXECUTABLE): State.CLAIMED,
-    (State.PLANNED, Event.HELD_BACK): State.PLANNED,
     (State.PLANNED, Event.NEEDS_OPERATOR): State.WAITING_OPERATOR,
     (State.CLAIMED, Event.STARTED): State.PREPARING,
-    (State.CLAIMED, Event.HELD_BACK): State.CLAIMED,
     (State.CLAIMED, Event.NEEDS_OPERATOR): State.WAITING_OPERATOR,
     (State.CLAIMED, Event.REPORT_CHANGED): State.RECEIVED,
     (State.PREPARING, Event.PREPARED): State.WORKING,
     (State.WORKING, Event.CHANGED): State.VERIFYING,
     (State.WORKING, Event.UNCHANGED): State.REPORTING,
-    (State.WORKING, Event.HELD_BACK): State.WORKING,
     (State.WORKING, Event.WORKSPACE_LOST): State.PREPARING,
     (State.VERIFYING, Event.PROVED): State.REVIEWING,
     (State.VERIFYING, Event.LOCAL_RESULT): State.REPORTING,
@@ -159,7 +160,6 @@ _forward: dict[tuple[State, Event], State | None] = {
     (State.REVIEWING, Event.NEEDS_OPERATOR): State.WAITING_OPERATOR,
     (State.REVIEWING, Event.WORKSPACE_LOST): State.PREPARING,
     (State.PUBLISHING, Event.PUBLISHED): State.REPORTING,
-    (State.PUBLISHING, Event.HELD_BACK): State.PUBLISHING,
     (State.PUBLISHING, Event.APPROVAL_VOID): State.REVIEWING,
     (State.PUBLISHING, Event.NEEDS_OPERATOR): State.WAITING_OPERATOR,
     (State.PUBLISHING, Event.WORKSPACE_LOST): State.PREPARING,
@@ -176,6 +176,7 @@ _RETRYABLE = END | {State.WAITING_OPERATOR, State.BACKING_OFF, State.AWAITING_IN
 
 TRANSITIONS: dict[tuple[State, Event], State | None] = (
     _forward
+    | {(state, Event.HELD_BACK): state for state in GATED}
     | {(state, Event.FAULT): State.BACKING_OFF for state in ACTIVE}
     | {(state, Event.BREAKER): State.FAILED for state in ACTIVE}
     | {(state, Event.REFUSAL): State.REFUSED for state in ACTIVE}
@@ -237,6 +238,7 @@ def diagram() -> str:
     lines.append(
         "        any state with an effect: fault to backing_off, breaker to failed, refusal to refused"
     )
+    lines.append(f"        held_back stays in {', '.join(sorted(GATED))}")
     lines.append("        any state but an end: reject or issue_ended to cancelled")
     retryable = ", ".join(sorted(_RETRYABLE))
     lines.append(f"        retry to received from {retryable}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from formica.rules.pipeline import STATUS, State
 
@@ -96,6 +96,8 @@ class Plan(BaseModel):
     lease: Lease | None = None
     cluster: list[str] = Field(default_factory=list)
     host: str | None = None
+    home: str | None = None
+    """The owner whose state folder holds the worktree: two daemons of one host are told apart."""
     transcript_hash: str | None = None
     known_fixes: list[Json] = Field(default_factory=list)
     reproduction_environment_kind: str | None = None
@@ -137,6 +139,18 @@ class Plan(BaseModel):
 def plan_key(issue_entity_id: str, name: str) -> str:
     """The plan's unique key: one per issue and daemon name."""
     return f"{issue_entity_id}:{name}"
+
+
+def readable(entity: Mapping[str, Any], name: str) -> Plan | None:
+    """The plan in a plan entity, or None when it is another daemon's or nothing that this version can read:
+    one spoilt plan must not hide the others."""
+    fields = entity["fields"]
+    if fields.get("name") != name:
+        return None
+    try:
+        return Plan.model_validate(fields)
+    except ValidationError:
+        return None
 
 
 def plan_hash(plan: Plan) -> str:

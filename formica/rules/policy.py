@@ -128,18 +128,21 @@ def _type_name(plan: Plan) -> str:
 def _first_of_type(plan: Plan, others: Iterable[Plan]) -> int | None:
     """The issue whose dry run opens this type, or None when the type is known already.
 
-    A type is known once the operator has said /go to one of its plans. The lowest number not yet at an end
-    goes first, so two daemons that look at the same time agree.
+    A type is known once the operator has said /go to one of its plans. One that asks for it already stays the
+    first; else the lowest number goes first, so two daemons that look at the same time agree. Plans that no
+    /go can move (security, a decision, on hold) open nothing.
     """
     same = [other for other in others if (other.entity_type, other.kind) == (plan.entity_type, plan.kind)]
     if any(approval.kind == "go" for other in [*same, plan] for approval in other.approvals):
         return None
-    candidates = [
+    free = [other for other in same if not other.held and not other.security]
+    asking = [
         other.issue_number
-        for other in same
-        if other.state in (State.PLANNED, State.WAITING_OPERATOR) and not other.held
+        for other in free
+        if other.state is State.WAITING_OPERATOR and other.waiting_for == "go"
     ]
-    return min([*candidates, plan.issue_number])
+    planned = [other.issue_number for other in free if other.state is State.PLANNED]
+    return min(asking or [*planned, plan.issue_number])
 
 
 def approval_for(plan: Plan, kind: Literal["go", "shipit"], target: str, now: float) -> Approval | None:
@@ -206,7 +209,7 @@ def _file_findings(file: FileChange) -> list[str]:
     findings = []
     if file.binary:
         findings.append(f"{file.path}: binary")
-    if file.new_mode == "120000":
+    if "120000" in (file.old_mode, file.new_mode) and file.status != "D":
         findings.append(f"{file.path}: symbolic link")
     if "160000" in (file.old_mode, file.new_mode):
         findings.append(f"{file.path}: submodule")
@@ -231,18 +234,18 @@ class Budget:
 
 
 def pull_request_budget(
-    reservations: Sequence[Mapping[str, Any]], issue_number: int, open_count: int, policy: Policy, now: float
+    reservations: Sequence[Mapping[str, Any]], open_count: int, policy: Policy, now: float
 ) -> Budget:
-    """Whether one more pull request may be opened; a reservation of this issue counts as its own."""
-    recent = sorted(
-        seconds(entry["at"])
-        for entry in reservations
-        if entry["issue_number"] != issue_number and seconds(entry["at"]) > now - HOUR
-    )
-    if len(recent) >= policy.max_prs_per_hour:
-        at = recent[len(recent) - policy.max_prs_per_hour] + HOUR
+    """Whether one more pull request may be opened beside the ``reservations`` of others.
+
+    One that is ``pending`` has no pull request yet, so it counts as open on top of ``open_count``.
+    """
+    recent = [entry for entry in reservations if seconds(entry["at"]) > now - HOUR]
+    times = sorted(seconds(entry["at"]) for entry in recent)
+    if len(times) >= policy.max_prs_per_hour:
+        at = times[len(times) - policy.max_prs_per_hour] + HOUR if policy.max_prs_per_hour else now + HOUR
         return Budget(False, f"max_prs_per_hour ({policy.max_prs_per_hour}) is reached", at)
-    if open_count >= policy.max_open_prs:
+    if open_count + sum(1 for entry in recent if entry.get("pending")) >= policy.max_open_prs:
         return Budget(False, f"max_open_prs ({policy.max_open_prs}) is reached", now + 300.0)
     return Budget(True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from formica.rules import build_patterns as patterns
@@ -55,6 +55,8 @@ class ReportedBuild:
     """Published as a package, binary or image, nightly ones included."""
     release_sha: bool = False
     """The sha is what a published build prints beside its version."""
+    checkout: bool = False
+    """The text shows a checkout of the repository, and nothing more exact."""
     from_source: bool = False
     latest_release: bool = False
     """"The latest version", without a number."""
@@ -62,12 +64,26 @@ class ReportedBuild:
     """The version was filled in by the server."""
     evidence: tuple[str, ...] = ()
 
+    @property
+    def named_release(self) -> str | None:
+        """The version to look for among the tags: without the marks of a changed tree."""
+        if self.version is None or not is_dirty_version(self.version):
+            return self.version
+        return patterns.DIRTY.split(self.version)[0]
+
+    def because(self, reason: str, **found: Any) -> ReportedBuild:
+        """This build with what was found, and why."""
+        return replace(self, evidence=(*self.evidence, reason), **found)
+
 
 def version_sha(version: str) -> str | None:
     """The sha inside a version: ``1.2.3-dev+gabc1234``, ``v1.2.3-4-gabc1234-dirty``."""
     describe = patterns.DESCRIBE.search(version)
     if describe is not None:
         return describe[3].lower()
+    pseudo = patterns.LOCKED_SHA.search(version)
+    if pseudo is not None and pseudo["b"]:
+        return pseudo["b"].lower()
     match = patterns.LOCAL_SHA.search(version)
     if match is None:
         return None
@@ -126,7 +142,7 @@ def _mentioned_version(text: str) -> str | None:
                 continue
             found.append((match.start("version"), match["version"]))
             break
-    return min(found)[1] if found else None
+    return min(found)[1].rstrip(".") if found else None
 
 
 def _text_version(report: ReportText) -> str | None:
@@ -138,9 +154,15 @@ def _text_version(report: ReportText) -> str | None:
 
 
 def _text_sha(text: str) -> str | None:
+    locked = patterns.LOCKED_SHA.search(text)
+    if locked is not None:
+        return next(group for group in locked.groups() if group).lower()
     for pattern in (patterns.SHA_RUN, patterns.SHA_AFTER):
         for match in pattern.finditer(text):
             before = text[max(0, match.start() - _REACH) : match.start()].split("\n")[-1]
+            after = text[match.end("sha") : match.end("sha") + _REACH].split("\n")[0]
+            if patterns.HISTORY_AFTER.match(after):
+                continue
             inside = text[max(0, match.start("sha") - _REACH) : match.start("sha")].split("\n")[-1]
             if patterns.HISTORY.search(before) and not patterns.RAN.search(inside):
                 continue
@@ -207,7 +229,7 @@ def _from_fields(reporter: Mapping[str, Any]) -> ReportedBuild:
     )
 
 
-def _current_state(report: ReportText, text: str) -> str | None:
+def _current_state(text: str) -> str | None:
     """How the text says that a state between releases was run, if it says so."""
     current = patterns.CURRENT.search(text)
     if current is not None:
@@ -220,80 +242,91 @@ def _current_state(report: ReportText, text: str) -> str | None:
     return None
 
 
-def extract(title: str, body: str, reporter: Mapping[str, Any] | None = None) -> ReportedBuild:
-    """The build behind a report. Total on any text; says why in `evidence`."""
-    stated = _from_fields(reporter or {})
-    report = read_report(title, body)
-    text = f"{report.title}\n{report.full}"[:_TEXT_LIMIT]
-    evidence = list(stated.evidence)
-    version, sha, ref = stated.version, stated.sha, stated.ref
-    release_sha = False
-    if version is None or stated.weak:
-        written = _text_version(report)
-        if written is not None:
-            version = written.rstrip(".")
-            evidence.append(f"the text names version {version}")
+def _read_version(build: ReportedBuild, report: ReportText, text: str) -> ReportedBuild:
+    """The version from the text, when no field gave one or only the server did."""
+    if build.version is not None and not build.weak:
+        return build
+    written = _text_version(report)
+    if written is not None:
+        return build.because(f"the text names version {written}", version=written, weak=False)
+    image = patterns.IMAGE.search(text)
+    if image is not None and build.version is None and re.match(r"v?\d", image["tag"]):
+        return build.because(f"the text names the image {image[0]}", version=image["tag"], packaged=True)
+    return build
+
+
+def _read_sha(build: ReportedBuild, text: str) -> ReportedBuild:
+    """The sha from the version or, when no field says what ran, from the text."""
+    if build.sha is not None:
+        return build
+    inside = version_sha(build.version) if build.version is not None else None
+    if inside is not None:
+        return build.because(f"the version carries commit {inside}", sha=inside)
+    if build.version_stated:
+        return build
     printed = _release_hash(text)
-    if sha is None and version is not None and (inside := version_sha(version)) is not None:
-        sha = inside
-        evidence.append(f"the version carries commit {inside}")
-    if not stated.sha_stated and stated.version is None and sha is None:
-        sha = None if printed is not None else _text_sha(text)
-        if sha is not None:
-            evidence.append(f"the text says that commit {sha} ran")
-        elif printed is not None:
-            version, sha = printed
-            release_sha = True
-            evidence.append(f"a published build prints {version} with {sha}")
-        elif (describe := patterns.DESCRIBE.search(text)) is not None:
-            sha = describe[3].lower()
-            evidence.append(f"the text holds {describe[0]}")
-    between = patterns.BETWEEN_RELEASES.search(text) if stated.version is None else None
+    if printed is not None:
+        version, sha = printed
+        return build.because(
+            f"a published build prints {version} with {sha}", version=version, sha=sha, release_sha=True
+        )
+    sha_run = _text_sha(text)
+    if sha_run is not None:
+        return build.because(f"the text says that commit {sha_run} ran", sha=sha_run)
+    describe = patterns.DESCRIBE.search(text)
+    if describe is not None:
+        return build.because(f"the text holds {describe[0]}", sha=describe[3].lower())
+    return build
+
+
+def _read_state(build: ReportedBuild, text: str) -> ReportedBuild:
+    """Branches, development versions and fresh checkouts, when no field says what ran."""
+    if build.version is not None and is_development_version(build.version):
+        build = replace(build, development=True)
+    if build.sha_stated or build.version_stated:
+        return build
+    between = patterns.BETWEEN_RELEASES.search(text)
     if between is not None:
-        evidence.append(f"the text names {between[0]}, a state between releases")
-    branch = _text_branch(text) if ref is None and not (stated.sha_stated or stated.version_stated) else None
+        build = build.because(f"the text names {between[0]}, a state between releases", development=True)
+    branch = _text_branch(text) if build.ref is None else None
     if branch is not None:
         ref = None if branch.lower() == "head" else branch
-        evidence.append(f"the text names the branch {branch}")
-    state = None
-    if version is None and sha is None and ref is None and branch is None:
-        state = _current_state(report, text)
+        return build.because(f"the text names the branch {branch}", ref=ref, development=True)
+    if build.version is None and build.sha is None and build.ref is None:
+        state = _current_state(text)
         if state is not None:
-            evidence.append(state)
-    packaged = (state is None and patterns.BINARY.search(text) is not None) or (
-        version is not None and patterns.DATED.search(version) is not None
-    )
-    image = patterns.IMAGE.search(report.full[:_TEXT_LIMIT])
-    if version is None and image is not None and re.match(r"v?\d", image["tag"]):
-        version, packaged = image["tag"], True
-        evidence.append(f"the text names the image {image[0]}")
-    channel = stated.channel
-    if channel is None and (named := patterns.CHANNEL.search(text)) is not None:
-        channel = next(group for group in named.groups() if group).lower()
-    fork, patched = _fork(report), patterns.PATCHED.search(report.prose[:_TEXT_LIMIT])
-    if fork:
-        evidence.append("the text says that it is a fork")
+            return build.because(state, development=True, checkout=True)
+    return build
+
+
+def _read_changes(build: ReportedBuild, report: ReportText) -> ReportedBuild:
+    """Forks and changes of the reporter's own; they count beside any field."""
+    if _fork(report):
+        build = build.because("the text says that it is a fork", fork=True)
+    patched = patterns.PATCHED.search(report.prose[:_TEXT_LIMIT])
     if patched is not None:
-        evidence.append(f"the text says “{patched[0].strip()[:60]}”")
-    dirty = stated.dirty or patched is not None or (version is not None and is_dirty_version(version))
-    return ReportedBuild(
-        sha=sha,
-        version=version,
-        ref=ref,
-        channel=channel,
-        patch_source=stated.patch_source,
-        sha_stated=stated.sha_stated,
-        version_stated=stated.version_stated,
-        fork=fork,
-        dirty=dirty,
-        development=branch is not None
-        or state is not None
-        or between is not None
-        or (version is not None and is_development_version(version)),
-        packaged=packaged,
-        release_sha=release_sha,
+        build = build.because(f"the text says “{patched[0].strip()[:60]}”", dirty=True)
+    if build.version is not None and is_dirty_version(build.version):
+        build = replace(build, dirty=True)
+    return build
+
+
+def extract(title: str, body: str, reporter: Mapping[str, Any] | None = None) -> ReportedBuild:
+    """The build behind a report. Total on any text; says why in `evidence`."""
+    report = read_report(title, body)
+    text = f"{report.title}\n{report.full}"[:_TEXT_LIMIT]
+    build = _read_version(_from_fields(reporter or {}), report, text)
+    build = _read_state(_read_sha(build, text), text)
+    build = _read_changes(build, report)
+    named = patterns.CHANNEL.search(text)
+    channel = next(group for group in named.groups() if group).lower() if named is not None else None
+    version = build.version or ""
+    dated = patterns.DATED.search(version) is not None and patterns.LOCKED_SHA.search(version) is None
+    installed = not build.checkout and patterns.BINARY.search(text) is not None
+    return replace(
+        build,
+        channel=build.channel or channel,
+        packaged=build.packaged or dated or installed,
         from_source=patterns.SOURCE.search(text) is not None,
         latest_release=patterns.LATEST_RELEASE.search(text) is not None,
-        weak=stated.weak and version == stated.version,
-        evidence=tuple(evidence),
     )

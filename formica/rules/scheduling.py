@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from formica.rules.pipeline import ACTIVE, END, EXECUTING, Event, State
+from formica.rules.pipeline import ACTIVE, END, EXECUTING, GATED, Event, State
 from formica.rules.plan import Plan, report_hash, seconds
 
-__all__ = ["Look", "lease_free", "look", "wants_place"]
+__all__ = ["Look", "is_ended", "lease_free", "look", "wants_place"]
 
 Json = Mapping[str, Any]
 
 LOCAL_STATES = frozenset({State.VERIFYING, State.REVIEWING, State.PUBLISHING})
-"""States whose work lies in a workspace on the host that the plan names."""
+"""States whose work lies in the workspace of one daemon."""
+TAKE_OVER_SECONDS = 600.0
+"""How long a plan that was left in order waits for the daemon that has its workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class Look:
 NOTHING = Look("none")
 
 
-def look(plan: Plan | None, issue: Json, *, now: float, owner: str, host: str) -> Look:
-    """What to do with an issue; ``owner`` and ``host`` are this daemon's."""
+def look(plan: Plan | None, issue: Json, *, now: float, owner: str, touched_at: float = 0.0) -> Look:
+    """What to do with an issue; ``owner`` is this daemon, ``touched_at`` when the plan was last written."""
     if plan is None:
         return Look("create") if issue["status"] in ("open", "in_progress") else NOTHING
     outside = _outside_event(plan, issue, now)
@@ -43,26 +45,30 @@ def look(plan: Plan | None, issue: Json, *, now: float, owner: str, host: str) -
         return NOTHING
     if not lease_free(plan, now=now, owner=owner):
         return Look("none", why="another daemon holds the lease")
-    if plan.state in LOCAL_STATES and plan.host not in (None, host):
-        return Look("none", why=f"its worktree is on {plan.host}")
-    if plan.next_look_at is not None and seconds(plan.next_look_at) > now and _rests(plan):
+    due_at = seconds(plan.next_look_at) if plan.next_look_at is not None and plan.state in GATED else 0.0
+    if due_at > now:
         return Look("none", why=plan.why_waiting)
+    if (
+        _is_elsewhere(plan, owner)
+        and plan.lease is None
+        and max(touched_at, due_at) + TAKE_OVER_SECONDS > now
+    ):
+        return Look("none", why=f"its worktree is with another daemon on {plan.host}")
     return Look("work")
 
 
-def _rests(plan: Plan) -> bool:
-    """States a plan can wait in although they have an effect: nothing is allowed to happen just now."""
-    return plan.state in (State.PLANNED, State.CLAIMED, State.WORKING, State.PUBLISHING)
+def _is_elsewhere(plan: Plan, owner: str) -> bool:
+    """Whether the work lies with another daemon. A lease that it let run out says that it died: then, and
+    when it does not come back, the work is started again here."""
+    return plan.state in LOCAL_STATES and plan.home not in (None, owner)
 
 
 def _outside_event(plan: Plan, issue: Json, now: float) -> Event | None:
-    if plan.state not in END and issue["status"] in ("resolved", "closed"):
+    if is_ended(plan, issue):
         return Event.ISSUE_ENDED
     if plan.state is State.AWAITING_INPUT and issue["open_question"] is None:
         return Event.ANSWERED
-    if plan.state is State.WAITING_OPERATOR and plan.waiting_for != "shipit" and _says_more(plan, issue):
-        return Event.REPORT_CHANGED
-    if plan.state is State.PLANNED and plan.report_hash and _says_more(plan, issue):
+    if _takes_more(plan) and _says_more(plan, issue):
         return Event.REPORT_CHANGED
     if plan.state is State.BACKING_OFF and not plan.held and _due(plan, now):
         return Event.DUE
@@ -76,12 +82,25 @@ def _outside_event(plan: Plan, issue: Json, now: float) -> Event | None:
     return None
 
 
+def _takes_more(plan: Plan) -> bool:
+    """Whether a word from the reporter starts the reading over. Not once a change waits to be published, and
+    not after it was: then only the operator does."""
+    if plan.state is State.PLANNED:
+        return bool(plan.report_hash)
+    return plan.state is State.WAITING_OPERATOR and plan.waiting_for != "shipit" and plan.pr_url is None
+
+
 def _says_more(plan: Plan, issue: Json) -> bool:
     return plan.report_hash != report_hash(issue)
 
 
 def _due(plan: Plan, now: float) -> bool:
     return plan.next_look_at is None or seconds(plan.next_look_at) <= now
+
+
+def is_ended(plan: Plan, issue: Json) -> bool:
+    """Whether the issue was closed under the plan. One that only has its report to give gives it."""
+    return plan.state not in END | {State.REPORTING} and issue["status"] in ("resolved", "closed")
 
 
 def lease_free(plan: Plan, *, now: float, owner: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from formica.rules.report_text import ReportText
-from formica.rules.security_signs import LEAKING, LOOKALIKES, SENSITIVE, SIGNS, Sign
+from formica.rules.security_lookalikes import LOOKALIKES
+from formica.rules.security_signs import LEAKING, SENSITIVE, SIGNS, Sign
 
 __all__ = ["recognise"]
 
 _ENOUGH = 2.0
-_TEXT_LIMIT = 16_000
+_TEXT_LIMIT = 10_000
 
 
 def _compiled(signs: tuple[Sign, ...]) -> tuple[tuple[Sign, re.Pattern[str]], ...]:

@@ -1,4 +1,4 @@
-"""Signs that a report tells of a vulnerability, and of what merely looks like one.
+"""Signs that a report tells of a vulnerability. `security_lookalikes` holds what merely looks like one.
 
 Recall first: a report taken for a vulnerability by mistake is private until a person looks; one that is
 missed is public. Each sign has a weight; the sum decides (`security.recognise`).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LEAKING", "LOOKALIKES", "SENSITIVE", "SIGNS", "Sign"]
+__all__ = ["LEAKING", "SENSITIVE", "SIGNS", "Sign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ SIGNS: tuple[Sign, ...] = (
         r"roles?|sessions?|sender|origin|passwords?|access|tenant)\b|"
         r"pr[üu]ft (?:keine|nicht)|sem verificar|sin comprobar|sans v[ée]rifier|没有(?:校验|验证)|"
         r"未(?:校验|验证)|"
+        r"\bbypass (?:of|for) (?:the |a )?(?:\w{1,12} )?(?:filter|shield|sandbox|check|limit|validation|protection|policy)\b|"
         r"\b(?:auth\w{0,12}|login|password|2fa|check|"
         r"signature|paywall|filter|limit)s? (?:\w{1,10} )?(?:can|could|may|is|are|gets?) (?:be )?"
         r"(?:easily )?(?:bypassed|"
@@ -142,6 +143,10 @@ SIGNS: tuple[Sign, ...] = (
         r"nutzer|benutzer|kunden)|(?:其他|他人|别的)用户的|"
         r"\b(?:someone else|somebody else|anybody|anyone|somebody|other people|"
         r"another person)(?:'s|s'|') \w{3,}|"
+        r"\bof (?:the )?other (?:users?|accounts?|tenants?|customers?|members?|people)\b|\bcross[- ]tenant\b|"
+        r"\b(?:works?|valid|accepted) (?:on|for) (?:every|any|all|other) (?:issues?|users?|accounts?|threads?|tenants?|projects?)\b|"
+        r"\bneeds? no (?:login|password|authentication|key|token)\b|\b(?:readable|downloadable|accessible|visible|"
+        r"editable) (?:by|to|for) (?:anyone|everyone|everybody|anybody|the (?:public|world))\b|"
         r"\bunauthenticated\b|\bwithout (?:logging in|signing in|being logged in|any (?:key|token|password|"
         r"login|credentials))\b|ohne (?:anmeldung|login|passwort)|sem (?:login|autentica[çc][ãa]o|senha)|"
         r"sin (?:iniciar sesi[óo]n|autenticaci[óo]n|contrase[ñn]a)|"
@@ -178,9 +183,25 @@ SIGNS: tuple[Sign, ...] = (
         r"repo\w{0,7}|response|image|historial|hist[óo]rico|verlauf|historique)\b|"
         r"\b(?:crash (?:dumps?|reports?)|telemetry|error reports?|logs?|backups?) (?:\w{1,12} ){0,6}?"
         r"(?:includes?|contains?|holds?|shows?) (?:[\w']{1,12} ){0,4}?<SECRET>|"
+        r"\b(?:prints?|logs?|shows?|echo(?:es)?|dumps?|reveals?|returns?)\b.{0,40}\b(?:with|including|and) (?:the |its |my )?"
+        r"(?:password|credentials?|secret|api key|token)s?\b|"
+        r"<SECRET> (?:is|are|was|were)? ?(?:still )?in (?:the |a |our )?(?:published|public|released|shipped)\b|"
+        r"\b(?:private|confidential|hidden|internal) (?:[\w-]{1,14} ){1,2}(?:leaks?|(?:is|are) (?:visible|exposed|readable|"
+        r"listed|shown) (?:to|for|in public))|\bpasswords? (?:can|could) be (?:decrypted|recovered|read|seen|guessed)|"
         r"\bsensitive (?:data|information) (?:in|is|are|leak\w{0,3}|expos\w{1,3})\b|"
         r"(?:日志|网址|链接).{0,12}(?:密码|密钥|令牌)|"
         r"(?:\.env|id_rsa|\.ssh|\.aws)\b.{0,40}\b(?:served|exposed|readable|returns? 200|public)",
+    ),
+    Sign(
+        "a cookie is unprotected",
+        2.0,
+        r"\b(?:httponly|samesite)\b|\bsecure (?:flag|attribute)\b.{0,40}\bcookie|\bcookies?\b.{0,60}\bsecure (?:flag|attribute)",
+    ),
+    Sign(
+        "an upload is executed",
+        2.5,
+        r"\bupload\w{0,3} (?:[\w.]{1,12} ){0,3}?files?\b.{0,60}\b(?:execut\w{1,3}|interpreted as code)|\b(?:got|get|gives?|spawn\w{0,2}|open\w{0,2}) (?:me )?an? "
+        r"(?:\w{1,8} )?shell\b|\b(?:web|reverse) ?shell\b",
     ),
     Sign(
         "something internal is reachable",
@@ -326,69 +347,5 @@ SIGNS: tuple[Sign, ...] = (
         1.0,
         r"\binsecure\w{0,2}\b|\bunsafe(?:ly)?\b|\bsecurity\b|\bseguran[çc]a\b|\bseguridad\b|"
         r"\bsicherheit\b|\bs[ée]curit[ée]\b|安全",
-    ),
-)
-
-LOOKALIKES: tuple[Sign, ...] = (
-    Sign(
-        "a scanner's finding about a dependency",
-        -3.0,
-        r"\b(?:dependabot|snyk|trivy|grype|npm audit|pip-audit|safety check|renovate|whitesource|"
-        r"mend|black ?duck|sonar\w{0,5}|audit) (?:\w{1,10} ){0,3}(?:report\w{0,2}|flag\w{0,3}|"
-        r"warn\w{0,4}|complain\w{0,2}|alert\w{0,2}|says?|finding\w{0,1}|noise|shows?|lists?)|"
-        r"\bfalse[- ]positives?\b|\bscanner(?:'s|s)? (?:noise|report\w{0,2}|flag\w{0,4}|"
-        r"complain\w{0,2})",
-    ),
-    Sign(
-        "an upgrade of a dependency",
-        -2.5,
-        r"\b(?:bump|upgrade|update|pin|move to|newer version of)\b.{0,60}\b(?:dependenc\w{1,3}|"
-        r"package|version|lock ?file|transitive|to v?\d)|\b(?:dependenc\w{1,3}|"
-        r"transitive)\b.{0,80}\b(?:bump|upgrade|update|outdated)\w{0,2}\b",
-    ),
-    Sign(
-        "about documentation or policy",
-        -2.0,
-        r"\b(?:docs?|documentation|readme|tutorial|guide|page|wiki|faq|changelog|"
-        r"example)\b.{0,60}\b(?:security|auth\w{0,11}|tokens?|headers?|csp|vulnerab\w{1,8}|"
-        r"attack\w{0,3})|\b(?:security|auth\w{0,11}|tokens?|headers?|csp|"
-        r"vulnerab\w{1,8}) (?:\w{1,12} ){0,2}(?:docs?|documentation|guide|page|section|policy|"
-        r"chapter)\b|\bSECURITY\.md\b|\btypo\b",
-    ),
-    Sign(
-        "a wish for a protection",
-        -1.5,
-        r"\b(?:add|support|implement|introduce|provide|offer|option (?:to|for)|would like|"
-        r"feature request|request(?:ing)?|integrate|enable)\b.{0,40}\b(?:2fa|mfa|totp|webauthn|"
-        r"passkeys?|oauth\w{0,1}|sso|saml|csp|security headers?|rate limit\w{0,3}|captcha|hsts|"
-        r"audit log\w{0,4}|encryption|rbac)\b",
-    ),
-    Sign(
-        "a login that fails",
-        -1.0,
-        r"\b(?:401|403)\b|\bpermission denied|\b(?:authentication|login|authorization) (?:error|"
-        r"fail\w{0,4}|problem|required)|\binvalid (?:token|credentials|password|api key|"
-        r"signature)|\bcannot (?:log ?in|sign in|authenticate)|\bcertificate (?:verify failed|"
-        r"has expired|expired)",
-    ),
-    Sign(
-        "said not to be one",
-        -2.0,
-        r"\b(?:not|no|isn't|is not|without) (?:a |an |any )?(?:known )?(?:security (?:issue|"
-        r"problem|bug|vulnerability|impact|risk|concern|relevan\w{1,2})|vulnerab\w{1,8})|"
-        r"\bno (?:attacker|credentials?|secrets?|tokens?) (?:is|are|was|were)? ?(?:involved|"
-        r"leaked|exposed)",
-    ),
-    Sign(
-        "words of other trades",
-        -2.0,
-        r"\badversarial (?:training|examples?|networks?|loss|robustness|regularization)|"
-        r"\bgenerative adversarial|\bexploit(?:s|ing|ed)? (?:the )?(?:sparsity|parallelism|"
-        r"symmetry|structure|locality|fact|cache|vectori[sz]ation|hardware)|"
-        r"\battack surface of (?:the )?game|\bspoof(?:ing|ed)? (?:user[- ]agent|clock|time)|"
-        r"\bmemory safety\b|\bthread[- ]?unsafe|\bunsafe (?:block|fn|code|impl|keyword)|"
-        r"\bcookie (?:banner|consent)|\btokens? (?:limit|count|usage|per|ids?|embedding\w{0,1}|"
-        r"classification|budget)|\btokeni[sz]er|\binjection (?:point|mo[lu]\w{1,8}|"
-        r"attack detection)|dependency injection",
     ),
 )

@@ -7,6 +7,7 @@ and its plan, lets the pure rules say what follows, and goes on until nothing mo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -15,8 +16,8 @@ import structlog
 from formica.errors import Broken, FormicaError, LeaseLost, NeedsOperator, Refused, Retryable, Stopped
 from formica.ports import VersionMismatch
 from formica.rules import scheduling
-from formica.rules.pipeline import EFFECTS, TRANSITIONS, Effect, Event, step
-from formica.rules.plan import Plan, moved, plan_key, timestamp
+from formica.rules.pipeline import ACTIVE, EFFECTS, GATED, TRANSITIONS, Effect, Event, State, step
+from formica.rules.plan import Plan, moved, plan_key, readable, seconds, timestamp
 from formica.rules.policy import backoff_seconds
 from formica.worker import executing, publishing, reading
 from formica.worker.context import Context, Outcome
@@ -41,6 +42,7 @@ PERFORM: dict[Effect, Perform] = {
     Effect.REPORT: publishing.report,
 }
 FAULTS_LIMIT = 20
+OFF = "reporting_mode is off: nothing is executed and nothing is said"
 log = structlog.get_logger("formica.worker")
 
 
@@ -62,7 +64,11 @@ class Worker:
             entity = await context.issues.entity("plan", plan_key(issue_entity_id, context.name))
             plan = Plan.model_validate(entity["fields"]) if entity else None
             look = scheduling.look(
-                plan, issue, now=context.clock.now(), owner=context.owner, host=context.host
+                plan,
+                issue,
+                now=context.clock.now(),
+                owner=context.owner,
+                touched_at=seconds(entity["updated_at"]) if entity else 0.0,
             )
             if look.action == "create":
                 await self._create(issue)
@@ -79,16 +85,15 @@ class Worker:
         context = self._context
         plan = Plan(issue_entity_id=issue["entity_id"], issue_number=issue["issue_number"], name=context.name)
         fields = plan.model_dump(mode="json", exclude_none=True)
-        entity = await context.issues.create_entity(
-            "plan", plan_key(issue["entity_id"], context.name), fields
-        )
-        await context.issues.relate(entity["entity_id"], "REFERS_TO", issue["entity_id"])
+        await context.issues.create_entity("plan", plan_key(issue["entity_id"], context.name), fields)
 
     async def _take_event(self, entity: Json, plan: Plan, event: Event) -> None:
         state = step(plan.state, event, resume=plan.resume_state)
         changes: Json = {"next_look_at": None}
+        if plan.state is State.WAITING_OPERATOR:
+            changes |= {"waiting_for": None, "decision_required": False}
         if event is Event.ISSUE_ENDED:
-            changes |= {"why_waiting": "the issue was closed", "outcome": plan.outcome or "abandoned"}
+            changes |= _ended(plan)
         if event is Event.REOPENED:
             why = "the reporter says that the fix did not work"
             changes |= {
@@ -103,7 +108,7 @@ class Worker:
             )
         except VersionMismatch:
             return
-        log.info("plan.event", issue=plan.issue_number, event=str(event), state=str(state))
+        log.info("plan.event", issue=plan.issue_number, happened=str(event), state=str(state))
 
     async def _work(self, entity: Json, issue: Json) -> bool:
         context = self._context
@@ -132,7 +137,7 @@ class Worker:
         fault: FormicaError | None = None
         placed = True
         async with anyio.create_task_group() as renewing:
-            renewing.start_soon(held.renew_forever)
+            renewing.start_soon(held.renew_forever, lambda: self._context.switch.paused_by is None)
             try:
                 placed = await self._advance(held, issue, place)
             except FormicaError as raised:  # carried out by hand: a task group would wrap it
@@ -162,6 +167,9 @@ class Worker:
         context = self._context
         try:
             while (effect := EFFECTS.get(held.plan.state)) is not None:
+                if scheduling.is_ended(held.plan, issue):
+                    await self._record(held, Outcome(Event.ISSUE_ENDED, _ended(held.plan)))
+                    break
                 if not self._has_place(held.plan, place):
                     why = f"all {context.policy.max_workers} workers are busy"
                     await held.write({"lease": None, "owner": None, "why_waiting": why})
@@ -175,7 +183,8 @@ class Worker:
         except (Stopped, LeaseLost) as stop:
             log.info("plan.dropped", issue=held.plan.issue_number, state=str(held.plan.state), why=str(stop))
             if context.switch.draining and context.switch.paused_by is None and isinstance(stop, Stopped):
-                await held.release()
+                with suppress(FormicaError):
+                    await held.release()
         return True
 
     async def _perform(self, effect: Effect, held: HeldPlan, issue: Json) -> Outcome:
@@ -183,31 +192,30 @@ class Worker:
         await self._context.switch.confirm()
         held.ensure_held()
         plan = held.plan
+        if self._context.policy.reporting_mode == "off" and plan.state in GATED - {State.PLANNED}:
+            return executing.hold_back(self._context, OFF, 300.0)
         log.info("effect", issue=plan.issue_number, state=str(plan.state), effect=str(effect))
         try:
             return await PERFORM[effect](self._context, held, issue)
         except Retryable as fault:
             return self._fault(plan, fault)
         except Refused as refusal:
-            return Outcome(Event.REFUSAL, {"outcome": "abandoned", **_needs_person(str(refusal))})
+            return Outcome(Event.REFUSAL, _parked(plan, str(refusal)))
         except NeedsOperator as needed:
             if (plan.state, Event.NEEDS_OPERATOR) in TRANSITIONS:
                 return Outcome(
                     Event.NEEDS_OPERATOR, {"waiting_for": "decision", **_needs_person(str(needed))}
                 )
-            return Outcome(Event.BREAKER, {"outcome": "abandoned", **_needs_person(str(needed))})
+            return Outcome(Event.BREAKER, _parked(plan, str(needed)))
         except Broken as broken:
             log.error("effect.broken", issue=plan.issue_number, effect=str(effect), why=str(broken))
-            return Outcome(Event.BREAKER, {"outcome": "abandoned", **_needs_person(str(broken))})
+            return Outcome(Event.BREAKER, _parked(plan, str(broken)))
 
     def _fault(self, plan: Plan, fault: Retryable) -> Outcome:
         """A passing fault of the world around: it waits longer each time, and is no failed attempt."""
         faults = plan.faults + 1
         if faults >= FAULTS_LIMIT:
-            return Outcome(
-                Event.BREAKER,
-                {"outcome": "abandoned", **_needs_person(f"{faults} faults; the last: {fault}")},
-            )
+            return Outcome(Event.BREAKER, _parked(plan, f"{faults} faults; the last: {fault}"))
         wait = max(fault.after_seconds or 0.0, backoff_seconds(faults))
         return Outcome(
             Event.FAULT,
@@ -222,7 +230,7 @@ class Worker:
 
     async def _record(self, held: HeldPlan, outcome: Outcome) -> None:
         """Write where the plan goes. While switched off nothing is written: the effect is repeated later."""
-        await self._context.switch.confirm()
+        await self._context.switch.settle()
         before = held.plan.state
         state = step(before, outcome.event, resume=held.plan.resume_state)
         changes = dict(outcome.changes)
@@ -231,7 +239,24 @@ class Worker:
         if outcome.event is Event.HELD_BACK:
             changes |= {"lease": None, "owner": None}
         await held.write(moved(state, **changes))
-        log.info("plan", issue=held.plan.issue_number, event=str(outcome.event), state=str(state))
+        log.info("plan", issue=held.plan.issue_number, happened=str(outcome.event), state=str(state))
+
+    async def park(self, issue_entity_id: str, why: str) -> None:
+        """Stop an item whose look failed for a reason that does not pass: a person has to see it first."""
+        context = self._context
+        await context.switch.confirm()
+        entity = await context.issues.entity("plan", plan_key(issue_entity_id, context.name))
+        plan = readable(entity, context.name) if entity else None
+        if (
+            entity is None
+            or plan is None
+            or plan.state not in ACTIVE
+            or plan.owner not in (None, context.owner)
+        ):
+            return
+        fields = moved(step(plan.state, Event.BREAKER), last_error=why, **_parked(plan, why))
+        with suppress(VersionMismatch):
+            await context.issues.patch_entity(entity["entity_id"], fields, version=entity["version"])
 
     async def stop_moved(self, issue_entity_id: str) -> None:
         """An event touched a plan in hand: look whether it is still ours, so that a run stops promptly."""
@@ -242,6 +267,16 @@ class Worker:
             await held.refresh()
         except FormicaError:
             return  # the run's own checks decide when the server stays away
+
+
+def _ended(plan: Plan) -> Json:
+    return {"why_waiting": "the issue was closed", "outcome": plan.outcome or "abandoned"}
+
+
+def _parked(plan: Plan, why: str) -> Json:
+    """A pull request that is open stays the outcome: it is watched all the same."""
+    outcome = "pr_opened" if plan.outcome == "pr_opened" else "abandoned"
+    return {"outcome": outcome, **_needs_person(why)}
 
 
 def _needs_person(why: str) -> Json:

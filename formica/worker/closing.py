@@ -7,7 +7,7 @@ from typing import Any
 from formica.errors import FormicaError
 from formica.ports import VersionMismatch
 from formica.rules import messages
-from formica.rules.pipeline import State
+from formica.rules.pipeline import END
 from formica.rules.plan import Plan
 from formica.worker.context import Context
 
@@ -16,13 +16,15 @@ Json = dict[str, Any]
 
 def watches(plan: Plan) -> bool:
     """Whether a merge, a closing or a release of this plan's pull request is still news."""
-    if plan.state is not State.DONE or plan.outcome != "pr_opened":
+    if plan.state not in END or plan.outcome != "pr_opened":
         return False
     return plan.pr_state in (None, "open") or (plan.pr_state == "merged" and not plan.fixed_in_version)
 
 
 async def watch(context: Context, entity: Json, plan: Plan) -> None:
     """One look at one published plan. Every act is repeatable: a crash in between is made good next time."""
+    if context.policy.reporting_mode == "off":
+        return
     if plan.pr_state == "merged":
         await _watch_release(context, entity, plan)
         return
@@ -32,10 +34,14 @@ async def watch(context: Context, entity: Json, plan: Plan) -> None:
     if pull_request is None:
         return
     merged_sha = pull_request.merge_sha if pull_request.state == "merged" else None
-    if merged_sha is None and pull_request.state == "open" and plan.head_sha and plan.base_sha:
+    if merged_sha is None and pull_request.state != "closed" and plan.head_sha and plan.base_sha:
         merged_sha = await context.repository.merged(head_sha=plan.head_sha, base_sha=plan.base_sha)
     if merged_sha is not None:
         await _close_loop(context, entity, plan, merged_sha)
+    elif pull_request.state == "merged":
+        why = f"{plan.pr_url} is marked as merged, but the default branch does not hold the change"
+        if plan.why_waiting != why:
+            await _write(context, entity, {"why_waiting": why})
     elif pull_request.state == "closed":
         why = f"a person closed {plan.pr_url}: no second one without /retry {plan.issue_number}"
         await _write(context, entity, {"pr_state": "closed", "why_waiting": why})
@@ -67,8 +73,8 @@ async def _watch_release(context: Context, entity: Json, plan: Plan) -> None:
     if facts.commit is None or not facts.commit.release_tags:
         return
     version = facts.commit.release_tags[0]
-    await context.switch.confirm()
     issue = await context.issues.issue(issue_number=plan.issue_number)
+    await context.switch.confirm()
     if issue["resolution"] is not None:
         resolution = {
             "kind": "fixed",
@@ -76,6 +82,7 @@ async def _watch_release(context: Context, entity: Json, plan: Plan) -> None:
             "fixed_in_version": version,
         }
         await context.issues.resolve(plan.issue_number, resolution)
+    await context.switch.confirm()
     await context.issues.add_message(
         plan.issue_number, messages.released_message(version), step=f"released-{plan.round}"
     )

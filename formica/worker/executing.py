@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from formica.errors import NeedsOperator, Refused, Stopped
+from formica.errors import Broken, NeedsOperator
 from formica.ports import AgentTask, Workspace
 from formica.rules import messages
 from formica.rules.facts import Change
@@ -19,6 +19,7 @@ from formica.worker.reading import all_plans, reporter_text
 Json = dict[str, Any]
 
 LOCAL_KINDS = ("local_commit", "local_branch")
+BREAKER_OPEN = "the global breaker is open: too many failures within an hour; formica resume closes it"
 LOST = Outcome(Event.WORKSPACE_LOST, {"why_waiting": "the worktree is gone: starting again"})
 
 
@@ -27,11 +28,11 @@ async def claim(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     plan = held.plan
     if report_hash(issue) != plan.report_hash:
         return Outcome(Event.REPORT_CHANGED, {"why_waiting": "the report changed after it was approved"})
-    if context.policy.reporting_mode == "off":
-        raise Refused("reporting_mode is off: nothing is executed", rule="policy.reporting_mode")
     if await context.ledger.breaker_open():
-        return _hold_back(context, "the global breaker is open: too many failures within an hour", 300.0)
-    approval = approval_for(plan, "go", context.forge.target, context.clock.now())
+        return hold_back(context, BREAKER_OPEN, 300.0)
+    approval = None
+    if context.policy.dry_run != "always":
+        approval = approval_for(plan, "go", context.forge.target, context.clock.now())
     decision = decide(plan, context.policy, await all_plans(context))
     if approval is None and decision.event is not Event.EXECUTABLE:
         return Outcome(
@@ -43,6 +44,7 @@ async def claim(context: Context, held: HeldPlan, issue: Json) -> Outcome:
                 "why_waiting": decision.why or "the approval expired or covers another plan",
             },
         )
+    await context.switch.confirm()
     await context.issues.update_issue(plan.issue_number, status="in_progress")
     used = [
         entry.model_dump() | {"used": entry.used or (approval is not None and entry.id == approval.id)}
@@ -54,7 +56,8 @@ async def claim(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     )
 
 
-def _hold_back(context: Context, why: str, seconds: float) -> Outcome:
+def hold_back(context: Context, why: str, seconds: float) -> Outcome:
+    """A limit says not now: the plan stays where it is, and is looked at again after ``seconds``."""
     at = timestamp(context.clock.now() + seconds)
     return Outcome(Event.HELD_BACK, {"why_waiting": why, "next_look_at": at})
 
@@ -74,6 +77,7 @@ async def prepare(context: Context, held: HeldPlan, issue: Json) -> Outcome:
             "base_sha": workspace.base_sha,
             "worktree_path": f"items/{plan.issue_number}/tree",
             "host": context.host,
+            "home": context.owner,
             "head_sha": None,
             "diff_hash": None,
             "diff_stat": [],
@@ -92,6 +96,8 @@ async def work(context: Context, held: HeldPlan, issue: Json) -> Outcome:
         return LOST
     if plan.starts >= context.policy.starts_per_item:
         return Outcome(Event.BREAKER, _parked(f"started {plan.starts} times without an end"))
+    if await context.ledger.breaker_open():
+        return hold_back(context, BREAKER_OPEN, 300.0)
     run_id = context.new_id()
     budget = await context.ledger.reserve_run(plan.issue_number, run_id)
     if not budget.allowed:
@@ -106,7 +112,7 @@ async def work(context: Context, held: HeldPlan, issue: Json) -> Outcome:
 
 async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspace, run_id: str) -> Outcome:
     async def check() -> None:
-        held.ensure_held()
+        held.ensure_not_lost()
         await context.switch.running()
 
     plan = held.plan
@@ -122,8 +128,9 @@ async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspa
         timeout_seconds=context.agent_timeout_seconds,
         stall_seconds=context.agent_stall_seconds,
     )
-    result = await context.agent.run(task, check=check)
     await context.switch.confirm()
+    result = await context.agent.run(task, check=check)
+    await context.switch.settle()
     change = await context.repository.collect(
         workspace, message=messages.commit_message(plan.issue_number, plan.summary, private=plan.private)
     )
@@ -185,7 +192,7 @@ async def verify(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """The proof: with the test part alone the base fails, the head passes."""
 
     async def check() -> None:
-        held.ensure_held()
+        held.ensure_not_lost()
         await context.switch.running()
 
     plan = held.plan
@@ -218,6 +225,31 @@ async def verify(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     )
 
 
+def exposure(plan: Plan, issue: Json) -> Outcome | None:
+    """Why nothing of this item may become public, or None. The texts of a change are made for the visibility
+    that the issue had when it was read."""
+    if plan.security:
+        why = "a security report: nothing is published, the maintainer decides"
+    elif issue["visibility"] == "private" and not plan.private:
+        why = f"the issue became private after it was read: /retry {plan.issue_number} starts over"
+    else:
+        return None
+    return asks_decision([why])
+
+
+def asks_decision(blockers: list[str]) -> Outcome:
+    """Only a person can say how this goes on."""
+    return Outcome(
+        Event.NEEDS_OPERATOR,
+        {
+            "waiting_for": "decision",
+            "decision_required": True,
+            "decision_blockers": blockers,
+            "why_waiting": blockers[0],
+        },
+    )
+
+
 async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """The diff through its gates. Unattended publishing needs auto_fix and not one finding."""
     plan = held.plan
@@ -225,7 +257,10 @@ async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcom
     if stored is None:
         return LOST
     if not (plan.proof or {}).get("proved"):
-        raise Stopped("a change without proof is never reviewed for publication")
+        raise Broken("a change without proof is never reviewed for publication")
+    exposed = exposure(plan, issue)
+    if exposed is not None:
+        return exposed
     findings = review(stored[1], context.policy)
     if plan.tainted:
         findings.append("tainted text: " + ", ".join(plan.tainted))

@@ -2,18 +2,20 @@
 
 The fence is (owner, generation): taking a plan over raises the generation, so a late write from an old owner
 can never land. A write that finds the plan changed by somebody else reads again: while the lease is still ours
-and the state is as we left it, the write is repeated; otherwise the work in hand is dropped.
+and the state is as we left it, the write is repeated; otherwise the work in hand is dropped. A lease that ran
+out, or was given back by the last write, allows no further effect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 
 from formica.errors import FormicaError, LeaseLost, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
-from formica.rules.plan import Plan, timestamp
+from formica.rules.plan import Plan, seconds, timestamp
 
 Json = dict[str, Any]
 TRIES = 5
@@ -60,7 +62,7 @@ class HeldPlan:
         """
         async with self._lock:
             for _ in range(TRIES):
-                self.ensure_held()
+                self.ensure_not_lost()
                 changed = {"lease": self._lease(), **fields}
                 try:
                     entity = await self._issues.patch_entity(self.entity_id, changed, version=self.version)
@@ -68,6 +70,8 @@ class HeldPlan:
                     await self._reread()
                     continue
                 self._load(entity)
+                if self.plan.lease is None:
+                    self._lose("the lease was given back")
                 return
             raise Retryable("the plan is contended", after_seconds=5)
 
@@ -89,7 +93,13 @@ class HeldPlan:
         self._lost = why
 
     def ensure_held(self) -> None:
-        """Raises `LeaseLost` once the plan is not ours any more."""
+        """Before an effect: raises `LeaseLost` once the plan is not ours, or may be another's by now."""
+        self.ensure_not_lost()
+        if self.plan.lease is None or seconds(self.plan.lease.expires_at) <= self._clock.now():
+            raise LeaseLost("the lease ran out")
+
+    def ensure_not_lost(self) -> None:
+        """While a run goes on: raises `LeaseLost` once the plan is known to be another's."""
         if self._lost is not None:
             raise LeaseLost(self._lost)
 
@@ -100,10 +110,13 @@ class HeldPlan:
             if entity is None or entity["version"] != self.version:
                 await self._reread()
 
-    async def renew_forever(self) -> None:
-        """Renew at a third of the lease. A server that does not answer is tried again; a lost lease ends it."""
+    async def renew_forever(self, allowed: Callable[[], bool] = lambda: True) -> None:
+        """Renew at a third of the lease while that is ``allowed``. A server that does not answer is tried
+        again; a lost lease ends it."""
         while True:
             await anyio.sleep(self._lease_seconds / 3)
+            if not allowed():
+                continue
             try:
                 await self.write({})
             except LeaseLost:

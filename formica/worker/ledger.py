@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from formica.errors import Retryable
@@ -23,32 +23,53 @@ class Ledger:
         self._policy = policy
         self._name = name
 
-    async def reserve_pull_request(self, issue_number: int, forge: Forge) -> Budget:
-        """Count one more pull request of this issue, or say when to look again. Reserving twice is once.
+    async def reserve_pull_request(self, issue_number: int, round: int, forge: Forge) -> Budget:
+        """Count one more pull request, of this round of this issue, or say when to look again. Reserving
+        twice within the hour is once.
 
-        Raises what ``forge.open_count`` raises: an unreadable count is not a yes.
+        The open ones are counted after the reservations were read, so of two that reserve at once neither
+        can overlook the other. Raises what ``forge.open_count`` raises: an unreadable count is not a yes.
         """
-        open_count = await forge.open_count()
-        now = self._clock.now()
         answer = Budget(False)
 
-        def reserve(fields: Json) -> Json | None:
+        async def reserve(fields: Json) -> Json | None:
             nonlocal answer
+            open_count = await forge.open_count()
+            now = self._clock.now()
             kept = [entry for entry in fields.get("pull_requests", []) if seconds(entry["at"]) > now - DAY]
-            answer = pull_request_budget(kept, issue_number, open_count, self._policy, now)
-            if not answer.allowed or any(entry["issue_number"] == issue_number for entry in kept):
+            others = [entry for entry in kept if not _is_of(entry, issue_number, round)]
+            answer = pull_request_budget(others, open_count, self._policy, now)
+            own = [entry for entry in kept if _is_of(entry, issue_number, round)]
+            if not answer.allowed or any(seconds(entry["at"]) > now - HOUR for entry in own):
                 return None
-            return {"pull_requests": [*kept, {"issue_number": issue_number, "at": timestamp(now)}]}
+            fresh = {"issue_number": issue_number, "round": round, "at": timestamp(now), "pending": True}
+            return {"pull_requests": [*others, fresh]}
 
         await self._swap("publish_budget", reserve)
         return answer
 
-    async def give_back_pull_request(self, issue_number: int) -> None:
+    async def settle_pull_request(self, issue_number: int, round: int) -> None:
+        """The pull request is there: from now on the forge's own count has it."""
+
+        async def settle(fields: Json) -> Json | None:
+            entries = fields.get("pull_requests", [])
+            if not any(entry.get("pending") and _is_of(entry, issue_number, round) for entry in entries):
+                return None
+            return {
+                "pull_requests": [
+                    entry | {"pending": False} if _is_of(entry, issue_number, round) else entry
+                    for entry in entries
+                ]
+            }
+
+        await self._swap("publish_budget", settle)
+
+    async def give_back_pull_request(self, issue_number: int, round: int) -> None:
         """Only after a look-up proved that no pull request exists."""
 
-        def give_back(fields: Json) -> Json:
+        async def give_back(fields: Json) -> Json:
             entries = fields.get("pull_requests", [])
-            return {"pull_requests": [entry for entry in entries if entry["issue_number"] != issue_number]}
+            return {"pull_requests": [entry for entry in entries if not _is_of(entry, issue_number, round)]}
 
         await self._swap("publish_budget", give_back)
 
@@ -57,7 +78,7 @@ class Ledger:
         now = self._clock.now()
         answer = Budget(False)
 
-        def reserve(fields: Json) -> Json | None:
+        async def reserve(fields: Json) -> Json | None:
             nonlocal answer
             runs = [run for run in fields.get("runs", []) if seconds(run["at"]) > now - 30 * DAY]
             answer = run_budget(runs, issue_number, self._policy, now)
@@ -78,7 +99,7 @@ class Ledger:
     async def settle_run(self, run_id: str, minutes: float, cost: float | None) -> None:
         """Correct a reservation to what was used; an unknown cost (None) stays at the cap."""
 
-        def settle(fields: Json) -> Json:
+        async def settle(fields: Json) -> Json:
             used: Json = {"minutes": round(minutes, 3)} | ({} if cost is None else {"cost": cost})
             runs = fields.get("runs", [])
             return {"runs": [run | used if run["id"] == run_id else run for run in runs]}
@@ -86,24 +107,26 @@ class Ledger:
         await self._swap("publish_budget", settle)
 
     async def record_failure(self, issue_number: int) -> None:
-        """One failed run of any item; enough of them within an hour open the global breaker."""
+        """One failed run of any item; enough of them within an hour open the global breaker, for good."""
         now = self._clock.now()
 
-        def record(fields: Json) -> Json:
+        async def record(fields: Json) -> Json:
             kept = [at for at in fields.get("failures", []) if seconds(at) > now - HOUR]
-            return {"failures": [*kept, timestamp(now)], "last_failure_issue": issue_number}
+            failures = [*kept, timestamp(now)]
+            opened = {"breaker_opened_at": timestamp(now)} if tripped(failures, self._policy, now) else {}
+            return {"failures": failures, "last_failure_issue": issue_number, **opened}
 
         await self._swap("operator_state", record)
 
     async def breaker_open(self) -> bool:
-        """Whether the global breaker holds all executing back."""
+        """Whether the global breaker holds all executing back, until the operator resumes."""
         entity = await self._issues.create_entity("operator_state", self._name, {})
-        return tripped(entity["fields"].get("failures", []), self._policy, self._clock.now())
+        return entity["fields"].get("breaker_opened_at") is not None
 
-    async def _swap(self, entity_type: str, change: Callable[[Json], Json | None]) -> None:
+    async def _swap(self, entity_type: str, change: Callable[[Json], Awaitable[Json | None]]) -> None:
         for _ in range(TRIES):
             entity = await self._issues.create_entity(entity_type, self._name, {})
-            fields = change(entity["fields"])
+            fields = await change(entity["fields"])
             if fields is None:
                 return
             try:
@@ -112,3 +135,7 @@ class Ledger:
                 continue
             return
         raise Retryable(f"{entity_type} is contended", after_seconds=5)
+
+
+def _is_of(entry: Mapping[str, Any], issue_number: int, round: int) -> bool:
+    return (entry["issue_number"], entry.get("round", 0)) == (issue_number, round)

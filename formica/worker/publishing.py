@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from formica.errors import Broken, NeedsOperator
-from formica.ports import PullRequest, PullRequestDraft
+from formica.errors import Broken, NeedsOperator, Refused
+from formica.ports import PullRequest, PullRequestDraft, Workspace
 from formica.rules import messages
 from formica.rules.facts import Change
 from formica.rules.pipeline import Event
 from formica.rules.plan import Plan, timestamp
 from formica.rules.policy import approval_for, review
 from formica.worker.context import Context, Outcome
-from formica.worker.executing import LOST, stored_change
+from formica.worker.executing import LOST, asks_decision, exposure, stored_change
 from formica.worker.held import HeldPlan
 from pool_server.contract.redaction import find
 
@@ -22,63 +22,112 @@ Json = dict[str, Any]
 async def publish(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """Push the approved bytes and open one pull request: looked for before it is made, read back after."""
     plan = held.plan
+    exposed = exposure(plan, issue)
+    if exposed is not None:
+        return exposed
+    draft = await _draft(context, plan)
+    existing = await context.forge.find(branch=draft.branch, marker=draft.marker)
+    if existing is None:
+        made = await _make(context, held, draft)
+        if isinstance(made, Outcome):
+            return made
+        existing = made
+    elif existing.state == "closed":
+        raise NeedsOperator(f"a person closed {existing.url}; /retry {plan.issue_number} opens another")
+    outcome = _published(existing, draft.head_sha)
+    await context.ledger.settle_pull_request(plan.issue_number, plan.round)
+    return outcome
+
+
+async def _make(context: Context, held: HeldPlan, draft: PullRequestDraft) -> PullRequest | Outcome:
+    """The pull request, or why there is none now. What was pushed before a crash needs no worktree any more."""
+    plan = held.plan
     stored = await stored_change(context, plan)
-    if stored is None:
+    if stored is None and not await _is_pushed(context, plan, draft):
         return LOST
-    workspace, change = stored
+    workspace, change = stored or (None, None)
     if not _permitted(context, plan, change):
         return Outcome(Event.APPROVAL_VOID, {"why_waiting": "the approval does not cover what there is now"})
-    draft = await _draft(context, plan)
     leak = leaked(plan, draft, change)
     if leak:
-        return Outcome(
-            Event.NEEDS_OPERATOR,
-            {
-                "waiting_for": "decision",
-                "decision_required": True,
-                "decision_blockers": leak,
-                "why_waiting": leak[0],
-            },
-        )
-    existing = await context.forge.find(branch=draft.branch, marker=draft.marker)
-    if existing is not None:
-        return await _adopt(existing, plan, change.head_sha)
-    budget = await context.ledger.reserve_pull_request(plan.issue_number, context.forge)
+        return asks_decision(leak)
+    budget = await context.ledger.reserve_pull_request(plan.issue_number, plan.round, context.forge)
     if not budget.allowed:
         at = timestamp(budget.next_look_at or context.clock.now() + 300.0)
         return Outcome(Event.HELD_BACK, {"why_waiting": budget.why, "next_look_at": at})
-    await held.write({"intent": _intent(draft, context), "approvals": _consumed(context, plan)})
+    intent = _intent(context, plan, draft)
+    await held.write({"intent": intent, "approvals": _consumed(context, plan)})
+    return await _open(context, held, workspace, draft)
+
+
+async def _is_pushed(context: Context, plan: Plan, draft: PullRequestDraft) -> bool:
+    """Whether this very publication got as far as the push, and nobody touched the branch since."""
+    return _is_begun(context, plan) and await context.repository.remote_branch(draft.branch) == draft.head_sha
+
+
+async def _open(
+    context: Context, held: HeldPlan, workspace: Workspace | None, draft: PullRequestDraft
+) -> PullRequest:
+    """Push and create, each after a last look at the switch and the lease, and read back what is there."""
     there = await context.repository.remote_branch(draft.branch)
-    await context.switch.confirm()
-    held.ensure_held()
-    await context.repository.push(workspace, head_sha=change.head_sha, branch=draft.branch, expected=there)
+    if workspace is not None and there != draft.head_sha:
+        await context.switch.confirm()
+        held.ensure_held()
+        await _push(context, held, workspace, draft, there)
     await context.switch.confirm()
     held.ensure_held()
     created = await context.forge.create(draft)
-    return _published(await _read_back(context, draft, created), change.head_sha)
+    there = await context.repository.remote_branch(draft.branch)
+    found = await context.forge.read(branch=draft.branch, marker=draft.marker)
+    if there != draft.head_sha or found is None:
+        raise NeedsOperator(f"{created.url} was opened but does not read back as published")
+    return found
 
 
-def _permitted(context: Context, plan: Plan, change: Change) -> bool:
-    """auto_fix with a clean diff, a valid ``/shipit``, or the one this very publication already used."""
+async def _push(
+    context: Context, held: HeldPlan, workspace: Workspace, draft: PullRequestDraft, there: str | None
+) -> None:
+    try:
+        await context.repository.push(workspace, head_sha=draft.head_sha, branch=draft.branch, expected=there)
+    except NeedsOperator:
+        if await context.forge.find(branch=draft.branch, marker=draft.marker) is None:
+            await context.ledger.give_back_pull_request(held.plan.issue_number, held.plan.round)
+        raise
+
+
+def _permitted(context: Context, plan: Plan, change: Change | None) -> bool:
+    """auto_fix with a clean diff, a valid ``/shipit``, or the one this very publication already used.
+
+    Without the ``change`` at hand, what the review found in it counts."""
     if not (plan.proof or {}).get("proved") or plan.security:
         return False
-    if context.policy.auto_fix and not plan.tainted and not review(change, context.policy):
+    findings = plan.findings if change is None else review(change, context.policy)
+    if context.policy.auto_fix and not plan.tainted and not findings:
         return True
+    return _approved(context, plan)
+
+
+def _approved(context: Context, plan: Plan) -> bool:
+    """A person said yes to these bytes: just now, or before the crash that this publication survived."""
     if approval_for(plan, "shipit", context.forge.target, context.clock.now()) is not None:
         return True
+    return bool((plan.intent or {}).get("approved")) and _is_begun(context, plan)
+
+
+def _is_begun(context: Context, plan: Plan) -> bool:
     intent = plan.intent or {}
     begun = (intent.get("head_sha"), intent.get("diff_hash"), intent.get("target"))
-    return bool(intent.get("approved")) and begun == (change.head_sha, change.diff_hash, context.forge.target)
+    return None not in begun and begun == (plan.head_sha, plan.diff_hash, context.forge.target)
 
 
-def _intent(draft: PullRequestDraft, context: Context) -> Json:
+def _intent(context: Context, plan: Plan, draft: PullRequestDraft) -> Json:
     return {
         "branch": draft.branch,
         "head_sha": draft.head_sha,
         "diff_hash": draft.diff_hash,
         "target": context.forge.target,
         "marker": draft.marker,
-        "approved": True,
+        "approved": _approved(context, plan),
     }
 
 
@@ -115,10 +164,10 @@ def _remote_branch_name(plan: Plan) -> str:
     return f"{plan.branch}" if plan.round == 0 else f"{plan.branch}-{plan.round + 1}"
 
 
-def leaked(plan: Plan, draft: PullRequestDraft, change: Change) -> list[str]:
+def leaked(plan: Plan, draft: PullRequestDraft, change: Change | None) -> list[str]:
     """What must not leave: credentials in any text of ours, and anything personal from a private issue."""
     surfaces = {"title": draft.title, "body": draft.body, "branch": draft.branch}
-    if plan.private:
+    if plan.private and change is not None:
         surfaces["diff"] = "\n".join(
             line[1:]
             for line in change.diff.splitlines()
@@ -131,29 +180,15 @@ def leaked(plan: Plan, draft: PullRequestDraft, change: Change) -> list[str]:
     ]
 
 
-async def _adopt(existing: PullRequest, plan: Plan, head_sha: str) -> Outcome:
-    """A pull request of this item is there already: ours from before a crash, or one a person closed."""
-    if existing.state == "closed":
-        raise NeedsOperator(f"a person closed {existing.url}; /retry {plan.issue_number} opens another")
-    return _published(existing, head_sha)
-
-
-async def _read_back(context: Context, draft: PullRequestDraft, created: PullRequest) -> PullRequest:
-    there = await context.repository.remote_branch(draft.branch)
-    found = await context.forge.read(branch=draft.branch, marker=draft.marker)
-    if there != draft.head_sha or found is None:
-        raise NeedsOperator(f"{created.url} was opened but does not read back as published")
-    return found
-
-
 def _published(pull_request: PullRequest, head_sha: str) -> Outcome:
+    """What became of it since, the watch finds out: it closes the loop, so it must see the merge."""
     if pull_request.head_sha != head_sha:
         raise NeedsOperator(f"{pull_request.url} holds another commit than the one approved")
     return Outcome(
         Event.PUBLISHED,
         {
             "pr_url": pull_request.url,
-            "pr_state": pull_request.state,
+            "pr_state": "open",
             "outcome": "pr_opened",
             "waiting_for": None,
             "decision_required": False,
@@ -165,11 +200,17 @@ def _published(pull_request: PullRequest, head_sha: str) -> Outcome:
 
 
 async def report(context: Context, held: HeldPlan, issue: Json) -> Outcome:
-    """Tell the thread how it ended: one message a round."""
+    """Tell the thread how it ended: one message a round. What was done stays done when the thread will not
+    hear of it."""
     plan = held.plan
-    await context.issues.add_message(
-        plan.issue_number, messages.outcome_message(plan, context.host), step=f"report-{plan.round}"
-    )
-    if plan.outcome != "pr_opened" and issue["status"] == "in_progress":
-        await context.issues.update_issue(plan.issue_number, status="open")
-    return Outcome(Event.REPORTED, {"why_waiting": "", "next_look_at": None, "decision_required": False})
+    unsaid = ""
+    try:
+        await context.issues.add_message(
+            plan.issue_number, messages.outcome_message(plan, context.host), step=f"report-{plan.round}"
+        )
+        if plan.outcome != "pr_opened" and issue["status"] == "in_progress":
+            await context.switch.confirm()
+            await context.issues.update_issue(plan.issue_number, status="open")
+    except Refused as refusal:
+        unsaid = f"the thread was not told: {refusal}"
+    return Outcome(Event.REPORTED, {"why_waiting": unsaid, "next_look_at": None, "decision_required": False})

@@ -10,7 +10,7 @@ from formica.rules import messages
 from formica.rules.classification import classify, is_plainly_test
 from formica.rules.environment import extract, judge
 from formica.rules.pipeline import Event
-from formica.rules.plan import AskedQuestion, Plan, report_hash, timestamp
+from formica.rules.plan import AskedQuestion, Plan, readable, report_hash, timestamp
 from formica.rules.policy import areas, decide
 from formica.worker.context import Context, Outcome
 from formica.worker.held import HeldPlan
@@ -37,7 +37,8 @@ def reporter_build(issue: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def read(context: Context, held: HeldPlan, issue: Json) -> Outcome:
-    """Read the thread and classify it. A security report becomes private before anything else."""
+    """Read the thread and classify it. A security report becomes private before anything else, and stays
+    one whatever is said later."""
     learned: Json = {
         "entity_type": issue["entity_type"],
         "private": issue["visibility"] == "private",
@@ -54,9 +55,11 @@ async def read(context: Context, held: HeldPlan, issue: Json) -> Outcome:
         why = "labelled as a test: nothing to do but clean it up"
         return Outcome(Event.SKIPPED, learned | {"outcome": "abandoned", "todos": [why], "why_waiting": why})
     found = classify(issue["title"], reporter_text(issue), issue["kind"], issue["labels"])
-    if found.security and issue["visibility"] == "public":
+    security = found.security or held.plan.security
+    if security and issue["visibility"] == "public":
         await context.issues.update_issue(issue["issue_number"], visibility="private")
         learned["private"] = True
+    await _refer(context, held, issue)
     return Outcome(
         Event.CLASSIFIED,
         learned
@@ -64,9 +67,17 @@ async def read(context: Context, held: HeldPlan, issue: Json) -> Outcome:
             "kind": found.kind,
             "kind_confidence": found.confidence,
             "kind_reasons": [*found.reasons, *found.security_reasons],
-            "security": found.security,
+            "security": security,
         },
     )
+
+
+async def _refer(context: Context, held: HeldPlan, issue: Json) -> None:
+    """Tie the plan to the issue and to each message it now rests on; again is the same."""
+    known = set(held.plan.message_ids)
+    fresh = [message["message_id"] for message in issue["messages"] if message["message_id"] not in known]
+    for target in [issue["entity_id"], *fresh]:
+        await context.issues.relate(held.entity_id, "REFERS_TO", target)
 
 
 def taint(issue: Mapping[str, Any]) -> list[str]:
@@ -82,7 +93,7 @@ async def locate(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     plan = held.plan
     build = extract(issue["title"], reporter_text(issue), reporter_build(issue))
     await context.repository.refresh()
-    facts = await context.repository.facts(sha=build.sha, version=build.version, ref=build.ref)
+    facts = await context.repository.facts(sha=build.sha, version=build.named_release, ref=build.ref)
     environment = judge(build, facts)
     learned: Json = {
         "reproduction_environment_kind": environment.kind,
@@ -160,7 +171,8 @@ async def decide_plan(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     decision = decide(plan, context.policy, others)
     learned: Json = {"why_waiting": decision.why, "next_look_at": None, "outcome": None}
     if decision.event is Event.HELD_BACK:
-        learned["next_look_at"] = timestamp(context.clock.now() + 60.0)
+        rest = 600.0 if context.policy.reporting_mode == "off" else 15.0
+        learned["next_look_at"] = timestamp(context.clock.now() + rest)
     if decision.event is Event.NEEDS_OPERATOR:
         learned |= {
             "waiting_for": decision.waiting_for,
@@ -174,10 +186,5 @@ async def decide_plan(context: Context, held: HeldPlan, issue: Json) -> Outcome:
 
 async def all_plans(context: Context) -> list[Plan]:
     """Every readable plan of this daemon name."""
-    entities = await context.issues.entities("plan")
-    plans = [Plan.model_validate(entity["fields"]) for entity in entities if _is_plan(entity)]
-    return [plan for plan in plans if plan.name == context.name]
-
-
-def _is_plan(entity: Json) -> bool:
-    return {"issue_entity_id", "issue_number", "name"} <= set(entity["fields"])
+    found = [readable(entity, context.name) for entity in await context.issues.entities("plan")]
+    return [plan for plan in found if plan is not None]

@@ -21,8 +21,11 @@ UNREACHABLE_SECONDS = 60.0
 class Switch:
     """``monotonic`` gives local seconds; only differences are used."""
 
-    def __init__(self, issues: Issues, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, issues: Issues, monotonic: Callable[[], float], *, watch_seconds: float = WATCH_SECONDS
+    ) -> None:
         self._issues = issues
+        self._watch_seconds = watch_seconds
         self._monotonic = monotonic
         self._reached_at = monotonic()
         self._draining_since: float | None = None
@@ -46,6 +49,16 @@ class Switch:
             raise Stopped(f"stopped by daemon_config {self.paused_by!r}: active is false")
         if self._draining_since is not None:
             raise Stopped("this daemon is stopping")
+
+    async def settle(self) -> None:
+        """Ask the server now whether what was just done may be written down: a drain's grace allows that.
+
+        Raises:
+            Stopped: switched off, or the grace is over.
+            Retryable: the server did not answer.
+        """
+        await self._read()
+        await self.running()
 
     async def running(self) -> None:
         """Whether a run in hand may go on, from what `watch` saw; no request is made.
@@ -80,7 +93,7 @@ class Switch:
     async def watch(self, busy: Callable[[], bool]) -> None:
         """Keep the switch fresh while anything runs."""
         while True:
-            await anyio.sleep(WATCH_SECONDS)
+            await anyio.sleep(self._watch_seconds)
             if busy():
                 await self.refresh()
             else:

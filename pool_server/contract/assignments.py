@@ -12,40 +12,53 @@ from .placeholders import is_code, is_placeholder, is_published, is_worded, look
 
 __all__ = ["credential_kind", "find_assigned", "is_credential_value"]
 
-# Lower-case; the substring that makes a name worth reading.
-_KEYWORDS = ("passw", "passphrase", "pwd", "pass", "token", "secret", "auth", "credential", "bearer", "key", "contrase", "login")
+# Lower-case: what makes a name worth reading.
+_KEYWORDS = ("pass", "pwd", "token", "secret", "auth", "credential", "bearer", "key", "contrase")
 
-_NAME_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+_NAME_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.ñ"
 _NAME_WINDOW = 64
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_WORDS = re.compile(r"[A-Z]?[a-zñ]+|[A-Z]+(?![a-z])|\d+")
 
-_PASSWORD_ENDINGS = ("password", "passwd", "passphrase", "passwort", "pwd", "contraseña", "contrasena")
-_SECRET_ENDINGS = ("secret", "secrete", "secrets", "credential", "credentials")
-_TOKEN_ENDINGS = ("token", "bearer", "authorization", "auth", "jwt")
-_KEY_ENDINGS = ("apikey", "accesskey", "secretkey", "privatekey", "authkey", "licensekey", "appkey")
-
-_NOT_THE_VALUE = frozenset(
-    "id ids name names file filename path url uri type types size length len hash event events down up press pressed "
-    "code codes map board word words frame frames expires expiry expiration expire ttl count limit max min usage "
-    "prefix suffix pattern regex format header headers field fields label variable var selector pair pairs ring store "
-    "generator provider manager factory class version algorithm alg spec ref alias endpoint host method mode scope "
-    "scopes source policy rule strength placeholder hint error message title text prompt description required enabled "
-    "validator index idx arn by for digest fingerprint checksum thumbprint distance meshing bits env created updated "
-    "at schema stone alias lookup left right input confirm confirmation reset changed".split()
+_ENDINGS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("PASSWORD", ("password", "passwd", "passphrase", "passwort", "pwd", "contraseña", "contrasena")),
+    (
+        "TOKEN",
+        ("token", "bearer", "authorization", "secret", "secrete", "secrets", "credential", "credentials"),
+    ),
+    ("KEY", ("apikey", "accesskey", "secretkey", "privatekey", "authkey", "licensekey", "appkey")),
 )
-_NOT_A_CREDENTIAL_KEY = frozenset(
-    "public pub foreign primary sort cache partition hash row range composite natural unique schema object dict map "
-    "i18n translation message hot shortcut arrow idempotency registry storage bucket group routing kms cmk lookup "
-    "index idx sequence candidate surrogate dedupe dedup react element query node tree column json fn event issuer host "
-    "known any no each every this".split()
-)
-_NOT_A_CREDENTIAL_TOKEN = frozenset("page next continuation cursor csrf pad eos bos unk stop max min xsrf public previous prev".split())
-_PRETENDED = frozenset("non fake dummy mock wrong invalid bad bogus placeholder expected".split())
+_WHOLE_WORDS: dict[str, Kind] = {"pass": "PASSWORD", "auth": "TOKEN", "key": "KEY"}
 
-_SCHEME = r"(?:(?:[Bb]earer|[Bb]asic|BEARER|[Tt]oken|[Aa]pi-?[Tt]oken|[Aa]pi-?[Kk]ey|OAuth|Digest|SSWS)[ \t]{1,4})?"
+_NOT_THE_VALUE = re.compile(
+    r"alg|algorithm|alias|arn|at|bits|board|by|changed|checksum|class|code|codes|confirm|confirmation|"
+    r"count|created|description|digest|distance|down|enabled|endpoint|env|error|event|events|"
+    r"expiration|expire|expires|expiry|factory|field|fields|file|filename|fingerprint|for|format|"
+    r"frame|frames|generator|hash|header|headers|hint|host|id|ids|idx|index|input|label|left|len|"
+    r"length|limit|lookup|manager|map|max|meshing|message|method|min|mode|name|names|pair|pairs|path|"
+    r"pattern|placeholder|policy|prefix|press|pressed|prompt|provider|ref|regex|required|reset|right|"
+    r"ring|rule|schema|scope|scopes|selector|size|source|spec|stone|store|strength|suffix|text|"
+    r"thumbprint|title|ttl|type|types|up|updated|uri|url|usage|validator|var|variable|version|word|"
+    r"words"
+)
+_NOT_A_CREDENTIAL_KEY = re.compile(
+    r"any|arrow|bucket|cache|candidate|cmk|column|composite|dedup|dedupe|dict|each|element|event|"
+    r"every|fn|foreign|group|hash|host|hot|i18n|idempotency|idx|index|issuer|json|kms|known|lookup|"
+    r"map|message|natural|no|node|object|partition|primary|pub|public|query|range|react|registry|"
+    r"routing|row|schema|sequence|shortcut|sort|storage|surrogate|this|translation|tree|unique"
+)
+_NOT_A_CREDENTIAL_TOKEN = re.compile(
+    r"bos|continuation|csrf|cursor|eos|max|min|next|pad|page|prev|previous|public|stop|unk|xsrf"
+)
+_PRETENDED = re.compile(
+    r"bad|bogus|dummy|encrypted|expected|fake|hashed|invalid|masked|mock|non|placeholder|redacted|wrong"
+)
+
+_SCHEME = (
+    r"(?:(?:[Bb]earer|[Bb]asic|BEARER|[Tt]oken|[Aa]pi-?[Tt]oken|[Aa]pi-?[Kk]ey|OAuth|Digest|SSWS)[ \t]{1,4})?"
+)
 _TAIL = re.compile(
     rf"""
-    (?P<rest>[A-Za-z0-9_]{{0,40}}(?:[.-][A-Za-z0-9_]{{1,24}}){{0,3}})
+    (?P<rest>[A-Za-z0-9_ñ]{{0,40}}+(?:[.-][A-Za-z0-9_]{{1,24}}+){{0,3}}+)
     (?P<close>\\?["'`]\]?|\[\d{{0,5}}\]|\)?)
     (?:
       (?:[,\s]\s{{0,40}}["']?value["']?)?                         # "name": "DB_PASSWORD", "value": …
@@ -54,11 +67,11 @@ _TAIL = re.compile(
       (?:[ \t]{{0,12}}|\n\s{{0,20}}(?=["'`]))@?{_SCHEME}
       (?:\\"(?P<escaped>[^"\\\n]{{1,4096}})\\"
         |"(?P<double>[^"\n]{{1,4096}})"|'(?P<single>[^'\n]{{1,4096}})'|`(?P<back>[^`\n]{{1,4096}})`
-        |(?P<bare>[^\s"'`<,;&\\]{{4,4096}}))
+        |(?P<bare>[^\s"'`<,;&\\]{{4,256}}))
       |
       [ \t]{{1,4}}-?[ \t]{{0,4}}                                   # token 'v', token - 'v', --token v
       (?:"(?P<after_double>[^"\n]{{1,4096}})"|'(?P<after_single>[^'\n]{{1,4096}})'
-        |(?P<word>[^\s"'`<>,;&\\=|-][^\s"'`<,;&\\]{{6,4096}}))
+        |(?P<word>[^\s"'`<>,;&\\=|-][^\s"'`<,;&\\]{{6,256}}))
       |
       >\s{{0,60}}(?P<element>[^<>]{{6,4096}}?)\s{{0,60}}</          # <password>v</password>
     )
@@ -66,8 +79,12 @@ _TAIL = re.compile(
     re.VERBOSE,
 )
 _QUOTED = frozenset({"escaped", "double", "single", "back", "after_double", "after_single"})
-_QUOTED_WORD = re.compile(r"[^\s|]{6,}")
-_COMPARED = re.compile(r"""(?:"([^"\n]{4,256})"|'([^'\n]{4,256})'|`([^`\n]{4,256})`)[ \t]{0,4}[!=]={1,2}[ \t]{0,4}$""")
+_UNQUOTED = frozenset({"bare", "word"})
+_BARE_REST = re.compile(r"[^\s\"'`<,;&\\]{0,4096}")
+_QUOTED_WORD = re.compile(r"(?<!ssh-rsa )(?<!ssh-ed25519 )(?<![^\s|\"'`])[^\s|\"'`]{6,}")
+_COMPARED = re.compile(
+    r"""(?:"([^"\n]{4,256})"|'([^'\n]{4,256})'|`([^`\n]{4,256})`)[ \t]{0,4}[!=]={1,2}[ \t]{0,4}$"""
+)
 _CLI_USER = re.compile(
     r"""(?:-u|--user|--proxy-user)(?:=|[ \t]{1,4})(?:"([^"\s:]{0,100}):([^"\n]{3,200})"|'([^'\s:]{0,100}):([^'\n]{3,200})'|([^\s:"'$<-][^\s:"'$<]{0,100}):["']?([^\s"'<]{3,200}))"""
 )
@@ -78,42 +95,45 @@ _BOT_LIKE = re.compile(r"\d{5,16}:A")
 _BOT = re.compile(r"\d{5,16}:A[A-Za-z0-9_-]{34}")
 # The start of a value shows what it is, and bounds the work.
 _JUDGED = 128
-_LONGEST = 4096
-# Names can stand inside a value; a value made of nothing else is not read for each of them.
-_JUDGED_TWICE = 8
 _TRAILING = ")]}>.:!?*"
+
+
+# How many names that stand inside one unquoted value are read; a value made of names is no credential.
+_CROWD = 8
 
 
 def find_assigned(text: str, lowered: str) -> Iterator[Finding]:
     """Passwords, keys and tokens that a credential's name introduces; `lowered` is `text` in lower case."""
-    judged: dict[int, int] = {}
-    for keyword in _KEYWORDS:
-        at = lowered.find(keyword)
-        while at >= 0:
-            yield from _at_keyword(text, at, at + len(keyword), judged)
-            at = lowered.find(keyword, at + len(keyword))
+    crowd = reach = 0
+    for start, end in sorted(_keywords(lowered)):
+        match = _TAIL.match(text, end)
+        window = text[max(0, start - _NAME_WINDOW) : start]
+        name_start = start - (len(window) - len(window.rstrip(_NAME_CHARS)))
+        if match is not None:
+            crowd = crowd + 1 if start < reach else 0
+            if crowd < _CROWD:
+                reach = match.end() if match.lastgroup in _UNQUOTED else reach
+                yield from _judge(text, text[name_start : match.end("rest")], match)
+        if "=" in text[max(0, name_start - 4) : name_start]:
+            yield from _compared(text, name_start, end)
     if "curl" in lowered:
         yield from _curl_users(text)
 
 
-def _at_keyword(text: str, start: int, end: int, judged: dict[int, int]) -> Iterator[Finding]:
-    match = _TAIL.match(text, end)
-    window = text[max(0, start - _NAME_WINDOW) : start]
-    name_start = start - (len(window) - len(window.rstrip(_NAME_CHARS)))
-    if match is not None:
-        yield from _judge(text, name_start, match, judged)
-    if "=" in text[max(0, name_start - 4) : name_start]:
-        yield from _compared(text, name_start, end)
+def _keywords(lowered: str) -> Iterator[tuple[int, int]]:
+    for keyword in _KEYWORDS:
+        at = lowered.find(keyword)
+        while at >= 0:
+            yield at, at + len(keyword)
+            at = lowered.find(keyword, at + len(keyword))
 
 
-def _judge(text: str, name_start: int, match: re.Match[str], judged: dict[int, int]) -> Iterator[Finding]:
+def _judge(text: str, name: str, match: re.Match[str]) -> Iterator[Finding]:
     group = match.lastgroup or ""
     start, end = match.span(group)
-    name = text[name_start : match.end("rest")]
     kind = credential_kind(name)
-    if kind is None or not _separated(name, match, group) or judged.get(end, 0) >= _JUDGED_TWICE or end - start == _LONGEST:
+    if kind is None or not _separated(name, match, group):
         return
-    judged[end] = judged.get(end, 0) + 1
     if group == "element":
         if any(is_credential_value(name, kind, word.strip("{}")) for word in match[group].split()):
             yield Finding(kind, start, end)
@@ -121,11 +141,13 @@ def _judge(text: str, name_start: int, match: re.Match[str], judged: dict[int, i
         for word in _QUOTED_WORD.finditer(text, start, end):
             if is_credential_value(name, kind, word[0]):
                 yield Finding(kind, *word.span())
-    else:
-        if group not in _QUOTED:
-            end = start + len(text[start:end].rstrip(_TRAILING))
-        if is_credential_value(name, kind, text[start:end]):
+    elif group in _QUOTED:
+        if is_credential_value(name, kind, match[group]):
             yield Finding(kind, start, end)
+    elif is_credential_value(name, kind, match[group].rstrip(_TRAILING)):
+        rest = _BARE_REST.match(text, end)
+        end = rest.end() if rest else end
+        yield Finding(kind, start, start + len(text[start:end].rstrip(_TRAILING)))
 
 
 def _separated(name: str, match: re.Match[str], group: str) -> bool:
@@ -154,55 +176,63 @@ def _curl_users(text: str) -> Iterator[Finding]:
     for match in _CLI_USER.finditer(text):
         group = match.lastindex or 2
         user, password = match.group(group - 1), match.group(group)
-        if not (is_placeholder(password) or is_code(password) or is_placeholder(user) or is_stock_pair(user, password)):
+        if not (
+            is_placeholder(password)
+            or is_code(password)
+            or is_placeholder(user)
+            or is_stock_pair(user, password)
+        ):
             yield Finding("PASSWORD", match.start(group), match.end(group))
 
 
-_STOCK_WORDS = frozenset(
-    "user username usr name login pass password passwd pwd secret admin root test guest foo bar baz abc xyz token key "
-    "postgres mysql redis mongo rabbitmq minio minioadmin p pw u me myuser mypassword mypass passw0rd pass123 xxx yyy email".split()
+_STOCK_WORDS = re.compile(
+    r"abc|admin|bar|baz|email|foo|guest|key|login|me|minio|minioadmin|mongo|mypass|mypassword|mysql|"
+    r"myuser|name|p|pass|pass123|passw0rd|passwd|password|postgres|pw|pwd|rabbitmq|redis|root|secret|"
+    r"test|token|u|user|username|usr|xxx|xyz|yyy"
 )
 
 
 def is_stock_pair(user: str, password: str) -> bool:
     """Whether a user and password are the words every manual uses."""
-    return password.lower() in _STOCK_WORDS or (user == password and is_worded(password))
+    return _STOCK_WORDS.fullmatch(password.lower()) is not None or (user == password and is_worded(password))
 
 
 def credential_kind(name: str) -> Kind | None:
     """The kind of credential a name such as `aws_secret_access_key` announces, if any."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not _PRETENDED.isdisjoint(words):
+    if any(map(_PRETENDED.fullmatch, words)):
         return None
     for index in range(len(words) - 1, -1, -1):
         kind = _word_kind(words[index])
         if kind is None:
             continue
-        if any(word in _NOT_THE_VALUE for word in words[index + 1 :]):
+        if any(map(_NOT_THE_VALUE.fullmatch, words[index + 1 :])):
             return None
         before = words[index - 1] if index else ""
-        if kind == "KEY" and before in _NOT_A_CREDENTIAL_KEY and index == len(words) - 1:
+        if kind == "KEY" and _NOT_A_CREDENTIAL_KEY.fullmatch(before) and index == len(words) - 1:
             return None
-        if kind == "TOKEN" and before in _NOT_A_CREDENTIAL_TOKEN:
+        if kind == "TOKEN" and _NOT_A_CREDENTIAL_TOKEN.fullmatch(before):
             return None
         return kind
     return None
 
 
 def _word_kind(word: str) -> Kind | None:
-    if word == "pass" or word.endswith(_PASSWORD_ENDINGS):
-        return "PASSWORD"
-    if word == "auth" or word.endswith(("token", "bearer", "authorization", "secret", *_SECRET_ENDINGS)):
-        return "TOKEN"
-    if word == "key" or word.endswith(_KEY_ENDINGS):
-        return "KEY"
-    return None
+    if word in _WHOLE_WORDS:
+        return _WHOLE_WORDS[word]
+    return next((kind for kind, endings in _ENDINGS if word.endswith(endings)), None)
 
 
 def is_credential_value(name: str, kind: Kind, value: str) -> bool:
     """Whether `value`, given to `name`, can be the credential itself."""
     value = value[:_JUDGED]
-    if len(value) < 6 or is_placeholder(value) or is_code(value) or _VERSION.fullmatch(value) or is_published(value):
+    if (
+        len(value) < 6
+        or is_placeholder(value)
+        or is_code(value)
+        or _VERSION.fullmatch(value)
+        or is_published(value)
+    ):
         return False
     if kind == "PASSWORD":
         return not is_worded(value) and not value.isdigit() and " " not in value

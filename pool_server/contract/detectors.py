@@ -21,7 +21,7 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from .findings import Finding, Kind
-from .placeholders import is_placeholder, is_published, is_worded
+from .placeholders import is_placeholder, is_published, is_worded, spells_words
 
 __all__ = ["find_provider_tokens"]
 
@@ -47,14 +47,31 @@ def _token(prefix: str, body: str, *, kind: Kind = "TOKEN", apart: bool = True) 
     return Detector(kind, (prefix,), re.compile(f"{literal}{edge}{body}"))
 
 
-_URL_SAFE = r"[A-Za-z0-9_-]"
+def _shape(kind: Kind, anchor: str, pattern: str, *, group: int = 0) -> Detector:
+    """A row for a token that its anchor does not begin."""
+    return Detector(kind, (anchor,), re.compile(pattern), group)
+
+
 _END = r"(?![A-Za-z0-9])"
 
 _LIBRARY_ROWS: list[Detector] = [
     *_library("KEY", AWSKeyDetector, "AKIA", "ASIA", "ABIA", "ACCA", "A3T")[:1],
     *_library("TOKEN", GitHubTokenDetector, "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    *_library("TOKEN", GitLabTokenDetector, "glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "GR1348941", "glcbt-",
-              "glimt-", "glptt-", "glagent-", "gloas-"),
+    *_library(
+        "TOKEN",
+        GitLabTokenDetector,
+        "glpat-",
+        "gldt-",
+        "glft-",
+        "glsoat-",
+        "glrt-",
+        "GR1348941",
+        "glcbt-",
+        "glimt-",
+        "glptt-",
+        "glagent-",
+        "gloas-",
+    ),
     *_library("TOKEN", SlackDetector, "xox", "XOX", "hooks.slack.com"),
     *_library("TOKEN", SendGridDetector, "SG."),
     *_library("KEY", StripeDetector, "k_live_"),
@@ -62,7 +79,7 @@ _LIBRARY_ROWS: list[Detector] = [
     *_library("KEY", AzureStorageKeyDetector, "AccountKey="),
     *_library("KEY", ArtifactoryDetector, "AKC")[:1],
     *_library("KEY", TwilioKeyDetector, "SK", "AC"),
-]  # fmt: skip
+]
 
 _OWN_ROWS: list[Detector] = [
     # this server's own: pool keys, guest tokens, webhook secrets
@@ -134,7 +151,9 @@ _OWN_ROWS: list[Detector] = [
     _token("lin_api_", r"[A-Za-z0-9]{40}", apart=False),
     _token("lin_oauth_", r"[A-Za-z0-9]{40,64}", apart=False),
     _token("ops_eyJ", r"[A-Za-z0-9+/]{200,2000}={0,3}", apart=False),
-    _token("A3-", r"[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}" + _END, kind="KEY"),
+    _token(
+        "A3-", r"[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}" + _END, kind="KEY"
+    ),
     _token("AGE-SECRET-KEY-1", r"[A-Z0-9]{58}", kind="KEY", apart=False),
     # messages, mail, payments, observability
     _token("xapp-", r"\d-[A-Z0-9]{5,40}-\d{5,40}-[A-Za-z0-9]{20,100}"),
@@ -149,7 +168,8 @@ _OWN_ROWS: list[Detector] = [
     _token("EZTK", r"[A-Za-z0-9]{54}" + _END, kind="KEY"),
     _token("shippo_", r"(?:live|test)_[a-fA-F0-9]{40}", apart=False),
     _token("duffel_", r"(?:live|test)_[A-Za-z0-9_=-]{43}", apart=False),
-    Detector("KEY", ("sk_", "rk_"), re.compile(r"[sr]k_(?<![A-Za-z0-9_-][sr]k_)(?:live|test|prod)_[A-Za-z0-9]{10,200}")),
+    _token("sk_", r"(?:live|test|prod)_[A-Za-z0-9]{10,200}", kind="KEY"),
+    _token("rk_", r"(?:live|test|prod)_[A-Za-z0-9]{10,200}", kind="KEY"),
     _token("sk_", r"[A-Za-z0-9]{32,64}" + _END, kind="KEY"),
     _token("sq0atp-", r"[A-Za-z0-9_-]{22,60}", apart=False),
     _token("EAAA", r"[A-Za-z0-9_-]{40,80}" + _END),
@@ -198,34 +218,57 @@ _OWN_ROWS: list[Detector] = [
     _token("alcht_", r"[A-Za-z0-9]{30}" + _END, kind="KEY"),
     _token("ptr_", r"[A-Za-z0-9+/=_-]{40,64}"),
     # shapes without a fixed beginning: the anchor stands inside
-    Detector("TOKEN", ("eyJ",), re.compile(
+    _shape(
+        "TOKEN",
+        "eyJ",
         r"eyJ(?:(?<![A-Za-z0-9_-]eyJ)|(?<=\\[nrt]eyJ))[A-Za-z0-9_-]{15,4000}={0,2}\.[A-Za-z0-9_-]{16,6000}={0,2}"
-        r"(?:\.[A-Za-z0-9_-]{10,2000}={0,2}){0,3}")),
-    Detector("TOKEN", ("ZXlK",), re.compile(r"ZXlK(?<![A-Za-z0-9+/]ZXlK)[A-Za-z0-9+/]{80,6000}={0,2}")),
-    Detector("TOKEN", (".",), re.compile(
-        r"(?:[MNO](?<![A-Za-z0-9_-][MNO])[A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})")),
-    Detector("TOKEN", (":A",), re.compile(r"\d(?<![\w-]\d)\d{4,15}:A[A-Za-z0-9_-]{34}(?![A-Za-z0-9_-])")),
-    Detector("TOKEN", (".atlasv1.",), re.compile(r"[A-Za-z0-9](?<![A-Za-z0-9_-][A-Za-z0-9])[A-Za-z0-9]{13}\.atlasv1\.[A-Za-z0-9_=-]{60,70}")),
-    Detector("KEY", ("Q~",), re.compile(r"[A-Za-z0-9_~.](?<![A-Za-z0-9_~.-][A-Za-z0-9_~.])[A-Za-z0-9_~.]{2}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])")),
-    Detector("KEY", ("_mmk",), re.compile(r"[A-Za-z0-9](?<![A-Za-z0-9_][A-Za-z0-9])[A-Za-z0-9]{5}_[A-Za-z0-9]{29}_mmk")),
-    Detector("KEY", ("-us",), re.compile(r"[0-9a-f](?<![A-Za-z0-9_-][0-9a-f])[0-9a-f]{31}-us\d{1,2}(?!\w)")),
-    Detector("TOKEN", ("|",), re.compile(r"\d(?<!\w\d)\d{14,15}\|[A-Za-z0-9_-]{27,40}")),
-    Detector("KEY", ("sig=",), re.compile(r"[?&]sig=([A-Za-z0-9%/+_-]{30,120}={0,2})"), 1),
-    Detector("TOKEN", ("webhook.office.com",), re.compile(r"webhook\.office\.com/webhookb2/([A-Za-z0-9@/-]{60,300})"), 1),
-    Detector("TOKEN", ("discord",), re.compile(r"discord(?:app)?\.com/api/webhooks/(\d{10,22}/[A-Za-z0-9_-]{40,100})"), 1),
-    Detector("KEY", ("softlayer.com/soap/",), re.compile(r"softlayer\.com/soap/v3(?:\.1)?/([a-z0-9]{64})"), 1),
-]  # fmt: skip
+        r"(?:\.[A-Za-z0-9_-]{10,2000}={0,2}){0,3}",
+    ),
+    _shape("TOKEN", "ZXlK", r"ZXlK(?<![A-Za-z0-9+/]ZXlK)[A-Za-z0-9+/]{80,6000}={0,2}"),
+    _shape(
+        "TOKEN",
+        ".",
+        r"(?:[MNO](?<![A-Za-z0-9_-][MNO])[A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38})",
+    ),
+    _shape("TOKEN", ":A", r"\d(?<![\w-]\d)\d{4,15}:A[A-Za-z0-9_-]{34}(?![A-Za-z0-9_-])"),
+    _shape(
+        "TOKEN",
+        ".atlasv1.",
+        r"[A-Za-z0-9](?<![A-Za-z0-9_-][A-Za-z0-9])[A-Za-z0-9]{13}\.atlasv1\.[A-Za-z0-9_=-]{60,70}",
+    ),
+    _shape(
+        "KEY",
+        "Q~",
+        r"[A-Za-z0-9_~.](?<![A-Za-z0-9_~.-][A-Za-z0-9_~.])[A-Za-z0-9_~.]{2}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])",
+    ),
+    _shape("KEY", "_mmk", r"[A-Za-z0-9](?<![A-Za-z0-9_][A-Za-z0-9])[A-Za-z0-9]{5}_[A-Za-z0-9]{29}_mmk"),
+    _shape("KEY", "-us", r"[0-9a-f](?<![A-Za-z0-9_-][0-9a-f])[0-9a-f]{31}-us\d{1,2}(?!\w)"),
+    _shape("TOKEN", "|", r"\d(?<!\w\d)\d{14,15}\|[A-Za-z0-9_-]{27,40}"),
+    _shape("KEY", "sig=", r"[?&]sig=([A-Za-z0-9%/+_-]{30,120}={0,2})", group=1),
+    _shape(
+        "TOKEN", "webhook.office.com", r"webhook\.office\.com/webhookb2/([A-Za-z0-9@/-]{60,300})", group=1
+    ),
+    _shape(
+        "TOKEN", "discord", r"discord(?:app)?\.com/api/webhooks/(\d{10,22}/[A-Za-z0-9_-]{40,100})", group=1
+    ),
+    _shape("KEY", "softlayer.com/soap/", r"softlayer\.com/soap/v3(?:\.1)?/([a-z0-9]{64})", group=1),
+]
 
 _TABLE: tuple[Detector, ...] = (*_LIBRARY_ROWS, *_OWN_ROWS)
 # A token without slashes stands within one part of a path or URL, which leaves less to search.
-_WHOLE = tuple(dict.fromkeys(anchor for row in _TABLE if "/" in row.pattern.pattern for anchor in row.anchors))
-_PARTS = tuple(dict.fromkeys(anchor for row in _TABLE if "/" not in row.pattern.pattern for anchor in row.anchors))
+_WHOLE = tuple(
+    dict.fromkeys(anchor for row in _TABLE if "/" in row.pattern.pattern for anchor in row.anchors)
+)
+_PARTS = tuple(
+    dict.fromkeys(anchor for row in _TABLE if "/" not in row.pattern.pattern for anchor in row.anchors)
+)
 _SHORTEST = 16
 _CUT_SHORT = re.compile(r"[-_.]?(?:\.\.\.|…|\*\*\*|###|xxx|XXX)")
 
 _KEY_HEADER = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-# A missing end line leaves an excerpt: what follows up to a blank line can be key material.
-_KEY_END = re.compile(r"-----(?:END|BEGIN) |\n[ \t]*\n|\Z")
+_KEY_FOOTER = re.compile(r"-----(?:END|BEGIN) ")
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+_LONGEST_KEY = 20_000
 _SHORTEST_KEY = 12
 
 
@@ -253,14 +296,15 @@ def _long(words: list[str], beside: str) -> list[str]:
 
 
 def _is_token(value: str) -> bool:
-    return not (is_placeholder(value) or is_worded(value) or is_published(value))
+    return not (is_placeholder(value) or is_worded(value) or spells_words(value) or is_published(value))
 
 
 def _private_keys(text: str) -> Iterator[Finding]:
     for header in _KEY_HEADER.finditer(text):
-        end = _KEY_END.search(text, header.end())
-        body = text[header.end() : end.start() if end else len(text)]
-        start = header.end() + len(body) - len(body.lstrip())
-        size = len(body.strip())
-        if size >= _SHORTEST_KEY:
-            yield Finding("KEY", start, start + size)
+        start = header.end()
+        # Without a last line it is an excerpt, and all up to a blank line can be key material.
+        end = _KEY_FOOTER.search(text, start, start + _LONGEST_KEY) or _BLANK_LINE.search(text, start)
+        body = text[start : end.start() if end else start + _LONGEST_KEY]
+        start += len(body) - len(body.lstrip())
+        if len(body.strip()) >= _SHORTEST_KEY:
+            yield Finding("KEY", start, start + len(body.strip()))

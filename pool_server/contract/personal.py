@@ -14,15 +14,19 @@ __all__ = ["find_cards", "find_emails", "find_home_paths", "find_ips", "find_pho
 
 # --- e-mail -----------------------------------------------------------------------------------------------------
 
-_LOCAL_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-'"
-_DOMAIN = re.compile(r"@((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.){1,6}(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,40}))(?![A-Za-z0-9_-])")
+_LOCAL = re.compile(r"[\w%+'.-]{1,64}$")
+_DOMAIN = re.compile(
+    r"@((?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.){1,6}(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,40}))(?![A-Za-z0-9_-])"
+)
 _USERINFO = re.compile(r"://[^\s/@\"'<>]{0,200}$")
 _RESERVED_DOMAIN = re.compile(
     r"(?:.+\.)?(?:example(?:\.[a-z.]{2,6})?|test|invalid|localhost|local|internal|lan|localdomain)|users\.noreply\.github\.com",
     re.IGNORECASE,
 )
-_FILE_ENDINGS = frozenset("png jpg jpeg gif svg webp ico css js ts py json yaml yml html htm zip whl tgz lock txt cfg toml sh".split())
-_MACHINE_LOCALS = frozenset({"git", "noreply", "no-reply", "donotreply", "do-not-reply", "hg", "svn"})
+_FILE_ENDINGS = re.compile(
+    r"cfg|css|gif|htm|html|ico|jpeg|jpg|js|json|lock|png|svg|tgz|toml|ts|txt|webp|whl|yaml|yml"
+)
+_MACHINE_LOCALS = re.compile(r"git|hg|svn|no-?reply|do-?not-?reply|org-\d+")
 
 
 def find_emails(text: str) -> Iterator[Finding]:
@@ -31,8 +35,8 @@ def find_emails(text: str) -> Iterator[Finding]:
     while at >= 0:
         match = _DOMAIN.match(text, at)
         if match:
-            window = text[max(0, at - 64) : at]
-            local = window[len(window.rstrip(_LOCAL_CHARS)) :].lstrip(".'-%+")
+            before = _LOCAL.search(text[max(0, at - 64) : at])
+            local = before[0].lstrip(".'-%+") if before else ""
             start = at - len(local)
             if local and _is_mailbox(text, local, match[1], start):
                 yield Finding("EMAIL", start, match.end())
@@ -40,9 +44,9 @@ def find_emails(text: str) -> Iterator[Finding]:
 
 
 def _is_mailbox(text: str, local: str, domain: str, start: int) -> bool:
-    if local.lower() in _MACHINE_LOCALS or _RESERVED_DOMAIN.fullmatch(domain):
+    if _MACHINE_LOCALS.fullmatch(local.lower()) or _RESERVED_DOMAIN.fullmatch(domain):
         return False
-    if domain.rpartition(".")[2].lower() in _FILE_ENDINGS:
+    if _FILE_ENDINGS.fullmatch(domain.rpartition(".")[2].lower()):
         return False
     return _USERINFO.search(text[max(0, start - 210) : start]) is None
 
@@ -53,13 +57,21 @@ _IPV4 = re.compile(r"[0-9](?<![\w.@~^_-][0-9])[0-9]{0,2}(?:\.[0-9]{1,3}){3}(?![\
 _COLONS = re.compile(r":[0-9A-Fa-f]{0,4}:")
 _HEX_CHARS = "0123456789abcdefABCDEF:."
 _HEX_RUN = re.compile(r"[0-9A-Fa-f:.]{0,46}")
-_VERSION_BEFORE = re.compile(r"(?:[<>=!~]=|(?<![/:])/|[<>^~]|\b(?:version|ver|release|build|rev)[ :=]{0,3}v?)[ ]?$", re.IGNORECASE)
+# Four-part versions: after a comparison, a product's name, or in the column beside a package's name.
+_VERSION_BEFORE = re.compile(
+    r"(?:[<>=!~]=|(?<![/:])/|[<>^~]|\b(?:version|ver|release|build|rev|driver|cudnn|cuda|tensorrt|chrome|chromium|"
+    r"electron|edge|windows|before|since|until|through)[ :=|]{0,3}v?|(?<![\w.])[A-Za-z][\w.]*-[\w.-]*(?:[ \t|]+|: ?)) ?$",
+    re.IGNORECASE,
+)
+_VERSION_WINDOW = 48
 
 
 def find_ips(text: str) -> Iterator[Finding]:
     """Addresses on the public internet."""
     for match in _IPV4.finditer(text):
-        if _is_public(match[0]) and not _VERSION_BEFORE.search(text[max(0, match.start() - 12) : match.start()]):
+        if _is_public(match[0]) and not _VERSION_BEFORE.search(
+            text[max(0, match.start() - _VERSION_WINDOW) : match.start()]
+        ):
             yield Finding("IP", *match.span())
     if "::" in text or text.count(":") > 4:
         yield from _ipv6(text)
@@ -74,10 +86,14 @@ def _ipv6(text: str) -> Iterator[Finding]:
         start = match.start() - (len(window) - len(window.rstrip(_HEX_CHARS)))
         run = _HEX_RUN.match(text, start)
         done = run.end() if run else match.end()
-        candidate = text[start:done].rstrip(".").rstrip(":") if not text[start:done].endswith("::") else text[start:done]
-        after = text[start + len(candidate) : start + len(candidate) + 1]
-        if not (after.isalnum() or after == "_") and not text[max(0, start - 1) : start].isalnum() and _is_public(candidate):
-            yield Finding("IP", start, start + len(candidate))
+        end = start + len(_without_full_stop(text[start:done]))
+        beside = text[start - 1 : start] + text[end : end + 1]
+        if not any(map(str.isalnum, beside)) and _is_public(text[start:end]):
+            yield Finding("IP", start, end)
+
+
+def _without_full_stop(run: str) -> str:
+    return run if run.endswith("::") else run.rstrip(".:")
 
 
 def _is_public(candidate: str) -> bool:
@@ -102,13 +118,15 @@ _DIGITS = re.compile(
 )
 _CARD_CONTEXT = re.compile(r"\b(?:card|cc|credit|debit|visa|mastercard|amex|maestro|atm)\b", re.IGNORECASE)
 _PHONE_CONTEXT = re.compile(
-    r"\b(?:tele)?(?:phone|tel|mobile|cell|fax|whatsapp|sms|dial|desk|office|hotline|contact)\b|"
-    r"\b(?:call|reach|text|ring|phone) (?:me|us|him|her|them)\b|\banswering at\b|\bmessages to\b|"
+    r"\b(?:(?:tele)?phone|tel|fax|whatsapp|sms|dial|hotline)\b|\b(?:call|reach|text|ring|phone) (?:me|us|him|her|them)\b|"
+    r"\b(?:mobile|cell|desk|office|home|work|contact)[ ]?:[ ]?$|\banswering at\b|\bmessages to\b|"
     r"\bmy (?:\w+ ){1,2}number is\b|\bmy registered\b",
     re.IGNORECASE,
 )
 _PHONE_LABEL_AFTER = re.compile(r"[ ,(-]{0,3}(?:office|fax|mobile|cell|home|work|desk)\b", re.IGNORECASE)
-_NORTH_AMERICAN = re.compile(r"(?:\(\d{3}\) ?\d{3}[-. ]\d{4}|\d{3}([-.])\d{3}\1\d{4})(?: ?(?:x|ext\.?) ?\d{1,5})?")
+_NORTH_AMERICAN = re.compile(
+    r"(?:\(\d{3}\) ?\d{3}[-. ]\d{4}|\d{3}([-.])\d{3}\1\d{4})(?: ?(?:x|ext\.?) ?\d{1,5})?"
+)
 _DATE = re.compile(r"\d{4}[-./]\d{2}[-./]\d{2}|\d{2}[-./]\d{2}[-./]\d{4}")
 _CARD_SHAPE = re.compile(
     r"[0-9](?<![\w.\-/+#@%$][0-9])(?:\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}([ -])\d{6}\2\d{4,5}|\d{11,18})(?![\w]|[.-]\d)"
@@ -125,7 +143,9 @@ def find_cards(text: str) -> Iterator[Finding]:
         digits = match[0].replace(" ", "").replace("-", "")
         if not _passes_luhn(digits) or (" " in match[0] and _is_inside_digits(text, match)):
             continue
-        if _CARD_NETWORK.fullmatch(digits) or _CARD_CONTEXT.search(text[max(0, match.start() - 40) : match.start()]):
+        if _CARD_NETWORK.fullmatch(digits) or _CARD_CONTEXT.search(
+            text[max(0, match.start() - 40) : match.start()]
+        ):
             yield Finding("CARD", *match.span())
 
 
@@ -139,7 +159,7 @@ def find_phones(text: str) -> Iterator[Finding]:
     for match in _DIGITS.finditer(text):
         shown = match[0]
         if 7 <= sum(map(str.isdigit, shown)) <= 16:
-            before = text[max(0, match.start() - 40) : match.start()]
+            before = text[max(0, match.start() - 40) : match.start()].rpartition("\n\n")[2]
             if _is_phone(shown, before, text[match.end() : match.end() + 12]):
                 yield Finding("PHONE", *match.span())
 
@@ -175,7 +195,8 @@ def _is_dialable(shown: str, region: str | None) -> bool:
 # --- home directories -------------------------------------------------------------------------------------------
 
 _POSIX_HOME = re.compile(r"/(?:home|Users)/(?![.\d]+(?![\w.-]))[\w.-]{1,64}(?<![.-])")
-_POSIX_EDGE = re.compile(r"(?:^|[^\w~.)}\]>-])$|(?:^|[^\w])(?:/mnt)?/[a-zA-Z]$|(?:file:/{0,2})$")
+_DRIVE = re.compile(r"(?:/mnt)?/[a-zA-Z]$")
+_JOINED = re.compile(r"[\w~.)}\]-]")
 _WINDOWS_HOME = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z]:(\\{1,2}|/)[Uu]sers\1(?:[^\s\\/:*?\"<>|,;)'`%$]{1,64}(?: [^\s\\/:*?\"<>|]{1,40}){0,3}(?=[\\/])|[^\s\\/:*?\"<>|,;)'`%$]{1,64})"
 )
@@ -186,9 +207,14 @@ def find_home_paths(text: str) -> Iterator[Finding]:
     """Home directories up to and including the user's name."""
     if "/home/" in text or "/Users/" in text:
         for match in _POSIX_HOME.finditer(text):
-            edge = _POSIX_EDGE.search(text[max(0, match.start() - 8) : match.start()])
-            if edge and match[0].rpartition("/")[2].lower() not in _SHARED_HOMES:
-                yield Finding("HOME_PATH", *match.span())
+            start = match.start()
+            drive = (
+                _DRIVE.search(text[max(0, start - 6) : start]) if text.startswith("/Users/", start) else None
+            )
+            start -= len(drive[0]) if drive else 0
+            inside = _JOINED.match(text, start - 1) if start else None
+            if not inside and match[0].rpartition("/")[2].lower() not in _SHARED_HOMES:
+                yield Finding("HOME_PATH", start, match.end())
     if ":" in text and ("\\Users" in text or "\\users" in text or ":/Users" in text or ":/users" in text):
         for match in _WINDOWS_HOME.finditer(text):
             if re.split(r"[\\/]", match[0])[-1].lower() not in _SHARED_HOMES:
@@ -197,7 +223,9 @@ def find_home_paths(text: str) -> Iterator[Finding]:
 
 # --- user names and passwords in URLs ---------------------------------------------------------------------------
 
-_URL_USERINFO = re.compile(r"://(?P<user>[^\s:/@\"'<>?#\\]{0,128})(?::(?P<password>[^\s/\"'<>?#\\]{1,256}))?@(?=[\w\[.-])")
+_URL_USERINFO = re.compile(
+    r"://(?P<user>[^\s:/@\"'<>?#\\]{0,128})(?::(?P<password>[^\s/\"'<>?#\\]{1,256}))?@(?=[\w\[.-])"
+)
 
 
 def find_url_credentials(text: str) -> Iterator[Finding]:

@@ -17,13 +17,15 @@ from .personal import find_cards, find_emails, find_home_paths, find_ips, find_p
 
 __all__ = ["ALL_KINDS", "CREDENTIAL_KINDS", "JSON", "Finding", "Kind", "Redactor", "find", "normalise"]
 
-JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _PLACEHOLDER = re.compile(rf"<({'|'.join(KIND_ORDER)}):([0-9]{{1,9}})>")
 # Replacing one value can make its neighbour stand free; texts settle in two rounds.
 _ROUNDS = 4
+# Credentials looked for again: how many, from which size, and from which size also inside longer words.
 _REPEATS = 64
 _REPEAT_SIZE = 8
+_REPEAT_INSIDE = 16
 
 
 def _lowered(text: str) -> str:
@@ -70,8 +72,10 @@ def _occurrences(text: str, value: str, kind: Kind) -> Iterator[Finding]:
     """A credential already recognised, also where no shape or name gives it away."""
     at = text.find(value)
     while at >= 0:
-        yield Finding(kind, at, at + len(value))
-        at = text.find(value, at + len(value))
+        end = at + len(value)
+        if len(value) >= _REPEAT_INSIDE or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            yield Finding(kind, at, end)
+        at = text.find(value, end)
 
 
 def _clear_of_placeholders(text: str, found: list[Finding]) -> list[Finding]:
@@ -141,7 +145,12 @@ class Redactor:
 
     def _member(self, key: str, value: JSON) -> JSON:
         kind = credential_kind(key)
-        if isinstance(value, str) and kind in self._kinds and kind is not None and is_credential_value(key, kind, value):
+        if (
+            isinstance(value, str)
+            and kind in self._kinds
+            and kind is not None
+            and is_credential_value(key, kind, value)
+        ):
             return self._mark(kind, value)
         return self.value(value)
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 import anyio.to_thread
@@ -100,13 +101,17 @@ class Sender:
         raise unreachable or _TargetRefused("the name has no address")
 
     async def _send(self, url: str, address: str, headers: dict[str, str], body: str) -> int:
-        named = httpx.URL(url)
+        parts = urlsplit(url)
+        host, port = split_target(url)
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+        suffix = "" if parts.port is None else f":{parts.port}"
+        pinned = urlunsplit((parts.scheme, f"{_bracketed(address)}:{port}", parts.path, parts.query, ""))
         request = self._client.build_request(
             "POST",
-            named.copy_with(host=address),
+            pinned,
             content=body.encode(),
-            headers={**headers, "host": named.netloc.decode("ascii")},
-            extensions={"sni_hostname": named.raw_host.decode("ascii")},
+            headers={**headers, "host": _bracketed(name) + suffix},
+            extensions={"sni_hostname": name},
         )
         response = await self._client.send(request, stream=True)
         try:
@@ -140,6 +145,10 @@ class Sender:
 
 class _TargetRefused(Exception):
     """The name leads nowhere, or to where no delivery may go."""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _verdict(status: int) -> tuple[str, bool]:

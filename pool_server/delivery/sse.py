@@ -47,12 +47,12 @@ class EventStreams:
         """A stream from ``after``, or from now; close it.
 
         Raises:
-            RateLimited: a guest token has three open already.
+            RateLimited: the guests of this thread have three open already.
         """
-        guest = caller.token_digest if caller.role == "guest" else None
+        guest = caller.issue_entity_id if caller.role == "guest" else None
         if guest is not None:
             if self._guests[guest] >= GUEST_STREAMS:
-                raise RateLimited(f"at most {GUEST_STREAMS} streams for one guest token", 5)
+                raise RateLimited(f"at most {GUEST_STREAMS} streams for the guests of one issue", 5)
             self._guests[guest] += 1
         head = self._pool.head()
         cursor = head if after is None else min(after, head)

@@ -50,7 +50,8 @@ def identify(
         AuthInvalid: any of them is unknown, expired or revoked.
     """
     at = timestamp(now)
-    keys, guests = [], []
+    keys: list[Any] = []
+    guests: list[Any] = []
     for kind, credential in _classified(presented):
         found = _key(connection, credential) if kind == "key" else _grant(connection, credential, at)
         (keys if kind == "key" else guests).append(found)

@@ -26,13 +26,13 @@ _H = t.history.c
 _THREAD_TYPES = frozenset(("issue", "conversation", "conversation_message"))
 _FIXED = {
     "issue": frozenset(
-        ("issue_number", "conversation_id", "body", "entity_type", "reporter", "visibility", "resolution")
-        + ("open_question", "messages", "message", "revision", "mirror", "verification", "created_at")
+        {"issue_number", "conversation_id", "body", "entity_type", "reporter", "visibility", "created_at"}
+        | {"resolution", "open_question", "messages", "revision", "mirror", "verification"}
     ),
     "conversation": frozenset(("issue_entity_id",)),
     "conversation_message": frozenset(
-        ("body", "author_role", "author_id", "reporter", "issue_entity_id", "conversation_id")
-        + ("answers", "question", "created_at", "visibility")
+        {"body", "author_role", "author_id", "reporter", "issue_entity_id", "conversation_id"}
+        | {"answers", "question", "visibility", "created_at"}
     ),
 }
 _Taint = Annotated[

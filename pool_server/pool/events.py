@@ -22,6 +22,9 @@ from pool_server.storage import tables as t
 _V = t.events.c
 _MESSAGE_FIELDS = frozenset(("body", "author_role", "reporter"))
 PRUNE_BATCH = 5_000
+_DELETE_NAMED = sa.delete(t.event_entities).where(
+    t.event_entities.c.entity_id == sa.bindparam("named"), t.event_entities.c.seq == sa.bindparam("at_seq")
+)
 
 
 def head(connection: Connection) -> int:
@@ -100,7 +103,8 @@ def prune(connection: Connection, now: datetime, retention_days: int) -> bool:
     if retention_days <= 0:
         return False
     cutoff = timestamp(now - timedelta(days=retention_days))
-    rows = connection.execute(sa.select(_V.seq, _V.at).order_by(_V.seq).limit(PRUNE_BATCH)).all()
+    columns = (_V.seq, _V.at, _V.entity_id, _V.related)
+    rows = connection.execute(sa.select(*columns).order_by(_V.seq).limit(PRUNE_BATCH)).all()
     expired = 0
     while expired < len(rows) and rows[expired].at < cutoff:
         expired += 1
@@ -108,7 +112,12 @@ def prune(connection: Connection, now: datetime, retention_days: int) -> bool:
         return False
     last = rows[expired - 1].seq
     connection.execute(sa.delete(t.events).where(_V.seq <= last))
-    connection.execute(sa.delete(t.event_entities).where(t.event_entities.c.seq <= last))
+    named = [
+        {"named": entity_id, "at_seq": row.seq}
+        for row in rows[:expired]
+        for entity_id in {row.entity_id, *row.related}
+    ]
+    connection.execute(_DELETE_NAMED, named)
     connection.execute(sa.update(t.event_log).values(pruned_through=last))
     return expired == PRUNE_BATCH
 

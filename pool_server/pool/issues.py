@@ -36,35 +36,28 @@ def submit_issue(work: Work, args: m.SubmitIssue) -> Reply:
     links = relationships.require_linkable(work.connection, work.caller, args.entity_ids_to_link)
     issue_id, conversation_id, message_id = entity_id(), entity_id(), entity_id()
     number = _number(work, args, issue_id, conversation_id)
+    fields = _fields(args, number, conversation_id, reporter)
+    about = (conversation_id, message_id)
+    opened = {"issue_entity_id": issue_id}
+    author = work.caller.actor_id
+    first = threads.message(
+        issue_id,
+        conversation_id,
+        args.visibility,
+        message_id,
+        args.body,
+        "reporter",
+        reporter,
+        author_id=author,
+    )
     records.create(
         work,
         [
+            Draft(issue_id, "issue", fields, args.visibility, related=about, thread=issue_id),
             Draft(
-                issue_id,
-                "issue",
-                _fields(args, number, conversation_id, reporter),
-                args.visibility,
-                related=(conversation_id, message_id),
-                thread=issue_id,
+                conversation_id, "conversation", opened, args.visibility, related=(issue_id,), thread=issue_id
             ),
-            Draft(
-                conversation_id,
-                "conversation",
-                {"issue_entity_id": issue_id},
-                args.visibility,
-                related=(issue_id,),
-                thread=issue_id,
-            ),
-            threads.message(
-                issue_id,
-                conversation_id,
-                args.visibility,
-                message_id,
-                args.body,
-                "reporter",
-                reporter,
-                author_id=work.caller.actor_id,
-            ),  # fmt: skip
+            first,
         ],
     )
     threads.place(work, issue_id, message_id, revision=1)
@@ -151,7 +144,7 @@ def _environment(work: Work, args: m.SubmitIssue) -> dict[str, str]:
     if any(name in reporter for name in BUILD_FIELDS):
         return reporter
     if not work.policy.product_version:
-        raise ReporterEnvironmentRequired, ValidationFailed
+        raise ReporterEnvironmentRequired
     return {
         **reporter,
         "reporter_app_version": work.policy.product_version,

@@ -146,9 +146,14 @@ def _require_clean_key(args: m.CreateEntity) -> None:
         )
 
 
-def _size(args: m.Input) -> int:
+def _size(args: BaseModel) -> int:
     if isinstance(args, (m.CreateEntity, m.UpdateEntity)):
         return len(json.dumps(args.fields))
-    return sum(
-        len(value) for name in _TEXTS.get(type(args), ()) if isinstance(value := getattr(args, name), str)
-    )
+    size = 0
+    for name in _TEXTS.get(type(args), ()):
+        value = getattr(args, name)
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, BaseModel):
+            size += _size(value)
+    return size

@@ -64,12 +64,14 @@ def list_issues(connection: Connection, caller: Caller, args: m.ListIssues) -> R
 
 def _affordable(connection: Connection, issues: Sequence[Issue]) -> list[Issue]:
     sizes = connection.execute(
-        sa.select(_M.issue_entity_id, sa.func.sum(sa.func.length(sa.cast(_E.fields, sa.Text))))
+        sa.select(
+            _M.issue_entity_id, sa.func.sum(sa.func.length(sa.cast(_E.fields, sa.Text))).label("characters")
+        )
         .join(t.entities, _E.entity_id == _M.message_id)
         .where(_M.issue_entity_id.in_([issue.entity_id for issue in issues]))
         .group_by(_M.issue_entity_id)
     )
-    size_of = {entity_id: size for entity_id, size in sizes}
+    size_of = {row.issue_entity_id: row.characters for row in sizes}
     page: list[Issue] = []
     total = 0
     for issue in issues:

@@ -26,8 +26,8 @@ from pool_server.storage import tables as t
 
 # What the status answer shows of an issue's fields to whoever may read it.
 SHOWN = frozenset(
-    ("title", "status", "kind", "entity_type", "labels", "visibility", "reporter", "messages")
-    + ("open_question", "resolution", "mirror")
+    {"title", "status", "kind", "entity_type", "labels", "visibility", "reporter", "messages"}
+    | {"open_question", "resolution", "mirror"}
 )
 
 _I = t.issues.c

@@ -2,7 +2,7 @@
 
 ::
 
-    open ──start──▶ in_progress          ask: any of the three live ones ──▶ awaiting_input
+    open ──update─▶ in_progress          ask: any of the three live ones ──▶ awaiting_input
       ▲                                  answer: awaiting_input ──▶ open
       │            fix                   settle (answered, duplicate, …): any ──▶ closed
     live ─────────────▶ resolved ──confirm──▶ closed

@@ -32,7 +32,8 @@ class SlidingWindow:
         if len(admitted) < self._limit:
             admitted.append(now)
             return None
-        return max(1, math.ceil(admitted[0] + self._seconds - now))
+        # In this order the wait cannot round up past the window.
+        return max(1, math.ceil(admitted[0] - now + self._seconds))
 
     def _sweep(self, now: float) -> None:
         if now - self._swept < self._seconds:

@@ -23,6 +23,7 @@ _WRITER_PRAGMAS = (
     "pragma journal_size_limit=67108864",
     "pragma cache_size=-32768",
 )
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _READER_PRAGMAS = ("pragma query_only=on", "pragma cache_size=-16384")
 
 
@@ -63,7 +64,7 @@ def _engine(
         pool_size=connections,
         max_overflow=0,
         connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS},
-        json_serializer=_json,
+        json_serializer=_ENCODER.encode,
         # An error would carry a report's text into the log.
         hide_parameters=True,
     )
@@ -82,7 +83,3 @@ def _engine(
     sa.event.listen(engine, "connect", connected)
     sa.event.listen(engine, "begin", begun)
     return engine
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

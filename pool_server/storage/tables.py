@@ -203,7 +203,6 @@ event_entities = sa.Table(
     sa.Column("entity_id", sa.Text, nullable=False),
     sa.Column("seq", sa.Integer, nullable=False),
     sa.PrimaryKeyConstraint("entity_id", "seq"),
-    sa.Index(None, "seq"),
     sqlite_with_rowid=False,
 )
 

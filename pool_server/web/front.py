@@ -162,7 +162,7 @@ class FrontDoor:
 async def _buffered(headers: Headers, receive: Receive) -> bytes | None:
     """The whole body, or None when it is over the cap."""
     declared = headers.get("content-length", "")
-    too_large = declared.isdigit() and int(declared) > MAX_BODY_BYTES
+    too_large = declared.isascii() and declared.isdigit() and int(declared) > MAX_BODY_BYTES
     chunks: list[bytes] = []
     size = 0
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from pool_server.contract.models import ErrorBody
+from pool_server.contract.models import ErrorBody, Input, IssueRef, SubmitIssue, Subscribe
 from pool_server.errors import PoolError
 from pool_server.pool import Operation
 from pool_server.web.arguments import HttpRoute
@@ -19,6 +19,13 @@ SECURITY_SCHEMES = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "A key: fk_…"},
     "guestToken": {"type": "apiKey", "in": "header", "name": "X-Guest-Token", "description": "A token: gt_…"},
     "bearer": {"type": "http", "scheme": "bearer", "description": "Either of the two"},
+}
+# What a validator of the models asks for and JSON Schema can say; kept out of the tools' schemas, since model
+# providers refuse alternatives at the top level of those.
+AT_LEAST_ONE: dict[type[Input], tuple[str, ...]] = {
+    IssueRef: ("entity_id", "issue_number"),
+    SubmitIssue: ("reporter_git_sha", "reporter_app_version"),
+    Subscribe: ("entity_types", "entity_ids", "event_types"),
 }
 COMMON_ERRORS = (400, 401, 403, 404, 405, 429, 500, 503)
 BODY_ERRORS = (409, 413, 415)
@@ -50,6 +57,12 @@ def _schemas(routes: Iterable[HttpRoute]) -> dict[str, Any]:
         ref_template=REFERENCE,
     )
     schemas: dict[str, Any] = definitions["$defs"]
+    for operation in operations.values():
+        for model, names in AT_LEAST_ONE.items():
+            if issubclass(operation.input, model):
+                schemas[operation.input.__name__]["anyOf"] = [
+                    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names
+                ]
     for route in routes:
         if route.has_body and set(route.other_names) != set(route.operation.input.model_fields):
             schemas[_body_name(route)] = _part(route)

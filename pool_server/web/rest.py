@@ -31,10 +31,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def rest_routes(services: Services) -> list[Route]:
     """Everything but ``/mcp``, ``/docs`` and ``/openapi.json``."""
+    stream = Route(STREAM_ROUTE.path, _named(STREAM_ROUTE.path, _stream(services)), methods=["GET"])
+    # A HEAD would hold a stream open that nobody reads.
+    stream.methods = {"GET"}
     routes = [
+        stream,
         Route("/health", _named("/health", _health), methods=["GET"]),
         Route("/ready", _named("/ready", _ready(services)), methods=["GET"]),
-        Route(STREAM_ROUTE.path, _named(STREAM_ROUTE.path, _stream(services)), methods=["GET"]),
     ]
     routes += [
         Route(route.pattern, _named(route.path, _operation(services, route)), methods=[route.method])

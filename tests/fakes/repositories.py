@@ -86,7 +86,9 @@ def fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
-        digest.update(f"{path} {status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ino}".encode())
+        digest.update(
+            f"{path} {status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()
+        )
         if path.is_symlink():
             digest.update(os.fsencode(path.readlink()))
         elif path.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -39,7 +40,16 @@ async def test_a_local_commit_gets_a_detached_workspace(project: Project) -> Non
     git(project.checkout, "add", "-A")
     git(project.checkout, "commit", "-q", "-m", "local")
     sha = git(project.checkout, "rev-parse", "HEAD")
+    (project.checkout / "README.md").write_text("uncommitted\n")
     repository = project.repository()
+    facts = await repository.facts(sha=sha[:10], version=None, ref=None)
+    assert facts.commit is not None
+    assert facts.commit.exists
+    with pytest.raises(Refused) as caught:
+        await repository.prepare(3, commit=sha)
+    assert caught.value.rule == "dirty_tree_policy"
+    git(project.checkout, "checkout", "-q", "README.md")
+    os.utime(project.checkout / "README.md")
     workspace = await repository.prepare(3, commit=sha)
     assert (workspace.branch, workspace.base_sha) == (None, sha)
     facts = await repository.facts(sha=sha, version=None, ref=None)
@@ -83,7 +93,6 @@ async def test_the_checkout_stays_byte_identical(project: Project, tmp_path: Pat
     for remote in (True, False):
         if not remote:
             git(project.checkout, "remote", "remove", "origin")
-            git(project.checkout, "-c", "core.fsmonitor=false", "update-index", "--refresh")
             fired.unlink(missing_ok=True)
         before = fingerprint(project.checkout)
         repository = project.repository()
@@ -111,7 +120,7 @@ async def test_parallel_workspaces(project: Project) -> None:
     for _ in range(5):
         async with anyio.create_task_group() as group:
             for issue_number in range(1, 5):
-                group.start_soon(lambda n=issue_number: repository.prepare(n, commit=None))
+                group.start_soon(partial(repository.prepare, issue_number, commit=None))
         found = [await repository.find(n) for n in range(1, 5)]
         assert [w.branch for w in found if w] == [f"formica/issue-{n}" for n in range(1, 5)]
         async with anyio.create_task_group() as group:

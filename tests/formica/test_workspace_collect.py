@@ -65,7 +65,14 @@ async def test_the_final_tree_is_the_change(project: Project) -> None:
     shown = git(clean, "--git-dir=.", "log", "--format=%an|%ae|%s|%P", change.head_sha, "-1")
     assert shown == f"formica|formica@example.com|Fix the fault|{change.base_sha}"
     plain = git(
-        clean, "--git-dir=.", "diff", "--binary", "--full-index", "--no-renames", change.base_sha, change.head_sha
+        clean,
+        "--git-dir=.",
+        "diff",
+        "--binary",
+        "--full-index",
+        "--no-renames",
+        change.base_sha,
+        change.head_sha,
     )
     assert change.diff_hash == hashlib.sha256(plain.encode() + b"\n").hexdigest()
     assert change.diff.startswith("diff --git a/binary b/binary\n")
@@ -147,7 +154,13 @@ async def test_a_hostile_tree_fires_nothing(project: Project, tmp_path: Path) ->
     program.chmod(0o755)
     (tree / ".gitattributes").write_text("* filter=evil diff=evil\n")
     (clone / "info" / "attributes").write_text("* filter=evil diff=evil\n")
-    keys = ("filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv", "diff.external", "core.fsmonitor")
+    keys = (
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "diff.evil.textconv",
+        "diff.external",
+        "core.fsmonitor",
+    )
     for key in keys:
         git(clone, "--git-dir=.", "config", key, str(program))
     git(clone, "--git-dir=.", "config", "core.hooksPath", str(clone / "hooks"))
@@ -188,7 +201,8 @@ async def test_positive_control_plain_git_fires_in_the_agents_tree(project: Proj
     workspace = await project.repository().prepare(1, commit=None)
     for key, command in (("core.fsmonitor", "monitor"), ("filter.evil.clean", "filter")):
         git(workspace.tree, "config", key, f"touch {tmp_path / command}; cat")
-    (workspace.tree / ".gitattributes").write_text("* filter=evil\n")
+    (workspace.root / "repo.git" / "info" / "attributes").write_text("* filter=evil\n")
+    (workspace.tree / "new").write_text("x")
     git(workspace.tree, "add", "-A")
     assert (tmp_path / "filter").exists()
     assert (tmp_path / "monitor").exists()
@@ -208,11 +222,18 @@ async def test_objects_git_refuses_go_to_a_person(project: Project, name: str) -
 async def test_strange_names_and_files_survive(project: Project) -> None:
     """Names that are no UTF-8, hold newlines or quotes come back; sockets and pipes are left out."""
     workspace = await project.repository().prepare(1, commit=None)
-    root = os.fsencode(workspace.tree)
-    names = [b"latin-\xe9", b'quote"x', b"new\nline", b"tab\tx", b"back\\slash", b"-rf", b"trailing ", b"\xc3\xa9"]
+    names = [
+        b"latin-\xe9",
+        b'quote"x',
+        b"new\nline",
+        b"tab\tx",
+        b"back\\slash",
+        b"-rf",
+        b"trailing ",
+        b"\xc3\xa9",
+    ]
     for name in names:
-        with open(root + b"/" + name, "wb") as file:
-            file.write(name)
+        (workspace.tree / os.fsdecode(name)).write_bytes(name)
     os.mkfifo(workspace.tree / "pipe")
     server = socket.socket(socket.AF_UNIX)
     here = os.open(workspace.tree, os.O_RDONLY)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import httpx
 import pytest
 import structlog
+
 from pool_server.app import create_app
 from pool_server.contract.models import Input
 from pool_server.delivery.sse import EventStreams
@@ -44,7 +47,7 @@ async def failing(error: Exception, folder: Path) -> AsyncIterator[httpx.AsyncCl
     services = Services()
     pool = FailingPool(error)
     services.start(pool, EventStreams(pool, services.closing, monotonic=lambda: 0.0))
-    app = create_app(Settings(state=folder), services)
+    app = await anyio.to_thread.run_sync(create_app, Settings(state=folder), services)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
         yield client
@@ -67,6 +70,16 @@ async def test_refusals_of_the_pool(tmp_path: Path, error: Exception, status: in
         assert answer.headers.get("retry-after") == (None if status == 422 else "7")
 
 
+@pytest.fixture
+def everything_logged() -> Iterator[None]:
+    """Undoes, for one test, that tests log errors only."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("everything_logged")
 async def test_a_bug_names_only_an_id(tmp_path: Path) -> None:
     """A 500 carries an id that is in the log; neither holds the exception's text or an argument."""
     async with failing(RuntimeError("planted-secret"), tmp_path) as client:
@@ -83,7 +96,7 @@ async def test_a_bug_names_only_an_id(tmp_path: Path) -> None:
 
 async def test_nothing_to_serve_yet(tmp_path: Path) -> None:
     """Before the lifespan has built the pool every operation is a 503, and health still answers."""
-    app: Any = create_app(Settings(state=tmp_path), Services())
+    app: Any = await anyio.to_thread.run_sync(create_app, Settings(state=tmp_path), Services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         assert (await client.get("/issues")).status_code == 503
         assert (await client.get("/ready")).status_code == 503

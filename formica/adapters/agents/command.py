@@ -26,10 +26,7 @@ class CommandAgent:
     name = "command"
 
     def __init__(self, argv: Sequence[str], *, path: str) -> None:
-        program, *arguments = argv
-        if "/" in program:
-            program = os.path.abspath(program)  # noqa: PTH100 - resolve() would follow a wrapper's link
-        self._argv = [program, *arguments]
+        self._argv = list(argv)
         self._path = path
 
     async def run(self, task: AgentTask, *, check: StopCheck) -> CommandResult:
@@ -37,8 +34,9 @@ class CommandAgent:
         run = task.workspace.root / "run"
         prompt = run / "prompt.md"
         await anyio.to_thread.run_sync(_write_private, prompt, task.prompt)
+        program = await anyio.to_thread.run_sync(_outside_the_tree, self._argv[0])
         return await run_command(
-            self._argv,
+            [program, *self._argv[1:]],
             cwd=task.workspace.tree,
             env=agent_environment(self._path, run / "home", {"FORMICA_PROMPT_FILE": str(prompt)}),
             log_path=run / "agent.log",
@@ -80,6 +78,10 @@ def _last_line(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     plain = "".join(c if c.isprintable() else " " for c in lines[-1]) if lines else ""
     return plain.strip().rstrip(".")[:_LINE_LIMIT]
+
+
+def _outside_the_tree(program: str) -> str:
+    return os.path.abspath(program) if "/" in program else program  # noqa: PTH100 - must not follow a link
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -11,7 +11,9 @@ depends_on = None
 
 def upgrade() -> None:
     _entities()
+    _relationships()
     _issues()
+    _threads()
     _access()
     _events()
     _subscriptions()
@@ -48,6 +50,9 @@ def _entities() -> None:
         sa.ForeignKeyConstraint(["entity_id"], ["entities.entity_id"], name="fk_history_entity_id"),
         sa.PrimaryKeyConstraint("entity_id", "version", name="pk_history"),
     )
+
+
+def _relationships() -> None:
     op.create_table(
         "relationships",
         sa.Column("relationship_id", sa.Integer(), nullable=False),
@@ -126,6 +131,9 @@ def _issues() -> None:
         sa.PrimaryKeyConstraint("label", "issue_number", name="pk_issue_labels"),
     )
     op.create_index("ix_issue_labels_issue_number", "issue_labels", ["issue_number"], unique=False)
+
+
+def _threads() -> None:
     op.create_table(
         "messages",
         sa.Column("position", sa.Integer(), nullable=False),
@@ -222,7 +230,6 @@ def _events() -> None:
         sa.PrimaryKeyConstraint("entity_id", "seq", name="pk_event_entities"),
         sqlite_with_rowid=False,
     )
-    op.create_index("ix_event_entities_seq", "event_entities", ["seq"], unique=False)
 
 
 def _subscriptions() -> None:
