@@ -218,19 +218,22 @@ def _repository(settings: Settings) -> GitRepository:
     )
 
 
-async def triage_file(file: Path, repository: Path | None) -> list[Json]:
-    """What the rules make of each report in ``file`` (``-`` is stdin), in order.
+def read_reports(file: str) -> list[Json]:
+    """The reports in a file of JSON or JSON lines; ``-`` is stdin.
 
     Raises:
-        ConfigurationError: an unreadable file, a line that is not a report, or no repository at the path.
+        ConfigurationError: an unreadable file, or a line that is not a report.
     """
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        rows = parse_rows(text)
+        return parse_rows(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"--file: {file} cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise ConfigurationError(f"--file: {error}") from None
+
+
+async def triage(rows: list[Json], repository: str | None) -> list[Json]:
+    """What the rules make of each report, in order; ``repository`` is an absolute path or a URL."""
     if repository is None:
         return [triage_row(row, None) for row in rows]
     with tempfile.TemporaryDirectory(prefix="formica-triage-") as folder:
@@ -238,8 +241,8 @@ async def triage_file(file: Path, repository: Path | None) -> list[Json]:
         source = GitRepository(
             Git(state, path=search_path(), network=network_environment()),
             state=state,
-            source=str(repository.absolute()),
-            push_to=str(repository.absolute()),
+            source=repository,
+            push_to=repository,
             author_name="formica",
             author_email=AUTHOR_EMAIL,
         )
@@ -259,7 +262,7 @@ async def doctor(settings: Settings) -> list[Json]:
         settings,
         path=search_path(),
         check_runnable=lambda: check_runnable(settings),
-        repository=_repository(settings),
+        open_repository=lambda: _repository(settings),
     )
 
 

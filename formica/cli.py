@@ -219,14 +219,16 @@ def resume(config: Config = None) -> None:
 
 @application.command(epilog="Example: formica triage --file report.json --json --repository ~/src/project")
 def triage(
-    file: Annotated[Path, typer.Option("--file", help="JSON or JSON lines with title and body; - is stdin.")],
+    file: Annotated[str, typer.Option("--file", help="JSON or JSON lines with title and body; - is stdin.")],
     as_json: AsJson = False,
     repository: Annotated[
         Path | None, typer.Option("--repository", help="Verify the environment against this repository.")
     ] = None,
 ) -> None:
     """What the rules make of reports in a file: a line each. No server, no configuration."""
-    for row in anyio.run(lambda: wiring.triage_file(file, repository)):
+    rows = wiring.read_reports(file)
+    source = str(repository.absolute()) if repository is not None else None
+    for row in anyio.run(lambda: wiring.triage(rows, source)):
         if as_json:
             print(json.dumps(row, ensure_ascii=False))
         else:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from formica.adapters.git import Git
 from formica.adapters.pool_client import PoolClient, ServerClock
 from formica.adapters.workspace import GitRepository
 from formica.errors import FormicaError
@@ -22,14 +21,18 @@ CLOCK_TOLERANCE_SECONDS = 60.0
 
 
 async def diagnose(
-    settings: Settings, *, path: str, check_runnable: Callable[[], None], repository: GitRepository
+    settings: Settings,
+    *,
+    path: str,
+    check_runnable: Callable[[], None],
+    open_repository: Callable[[], GitRepository],
 ) -> list[Json]:
     """A row a check: {check, ok, detail}. Nothing is changed but the mirror in the state folder."""
     rows = [
         await _row("configuration", lambda: _configuration(check_runnable)),
         await _row("git", lambda: _git(path)),
         await _row("pool server", lambda: _server(settings)),
-        await _row("repository", lambda: _repository(repository)),
+        await _row("repository", lambda: _repository(open_repository)),
         await _row("agent", lambda: _agent(settings, path)),
         await _row("state folder", lambda: _state(settings.state_folder)),
     ]
@@ -68,7 +71,8 @@ async def _server(settings: Settings) -> str:
     return f"{settings.server.url} answers, the key is an operator's, clocks are {apart:.1f} s apart"
 
 
-async def _repository(repository: GitRepository) -> str:
+async def _repository(open_repository: Callable[[], GitRepository]) -> str:
+    repository = open_repository()
     await repository.refresh()
     facts = await repository.facts(sha=None, version=None, ref=None)
     return f"default branch {facts.default_branch} at {facts.head_sha[:12]}"

@@ -29,8 +29,8 @@ __all__ = [
     "PullRequestDraft",
     "Repository",
     "RepositoryFacts",
-    "Verifier",
     "StopCheck",
+    "Verifier",
     "VersionMismatch",
     "Workspace",
 ]

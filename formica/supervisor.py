@@ -228,6 +228,8 @@ class Supervisor:
 
 
 def _sentence(fault: Exception) -> str:
+    while isinstance(fault, ExceptionGroup) and len(fault.exceptions) == 1:
+        fault = fault.exceptions[0]
     if isinstance(fault, FormicaError):
         return str(fault)
     return f"a bug in formica ({type(fault).__name__}): the daemon's log has it"

@@ -42,6 +42,7 @@ __all__ = ["CannotServe", "create_app", "open_pool", "package_version", "serve"]
 SECRET_BYTES = 32
 PRUNE_SECONDS = 3600
 GRACE_SECONDS = 10
+BACKLOG = 2048
 RESTART_SECONDS = 1
 
 logger = structlog.get_logger(source="pool_server")
@@ -309,8 +310,16 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)
+        # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it an answer takes 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as denied:
+        raise CannotServe(f"cannot listen on {host}:{port}: {denied.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as denied:
+        listener.close()
         raise CannotServe(f"cannot listen on {host}:{port}: {denied.strerror}") from None
     listener.setblocking(False)
     return listener

@@ -69,6 +69,7 @@ async def prepare(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     if local and plan.git_sha is None:
         raise NeedsOperator("the reported commit is not in the repository")
     await context.repository.refresh()
+    await context.switch.confirm()
     workspace = await context.repository.prepare(plan.issue_number, commit=plan.git_sha if local else None)
     return Outcome(
         Event.PREPARED,

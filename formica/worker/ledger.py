@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import anyio
+
 from formica.errors import Retryable
 from formica.ports import Clock, Forge, Issues, VersionMismatch
 from formica.rules.plan import seconds, timestamp
@@ -22,6 +24,7 @@ class Ledger:
         self._clock = clock
         self._policy = policy
         self._name = name
+        self._lock = anyio.Lock()
 
     async def reserve_pull_request(self, issue_number: int, round: int, forge: Forge) -> Budget:
         """Count one more pull request, of this round of this issue, or say when to look again. Reserving
@@ -124,16 +127,18 @@ class Ledger:
         return entity["fields"].get("breaker_opened_at") is not None
 
     async def _swap(self, entity_type: str, change: Callable[[Json], Awaitable[Json | None]]) -> None:
-        for _ in range(TRIES):
-            entity = await self._issues.create_entity(entity_type, self._name, {})
-            fields = await change(entity["fields"])
-            if fields is None:
+        """The lock keeps this daemon's workers apart; other daemons are kept apart by the version."""
+        async with self._lock:
+            for _ in range(TRIES):
+                entity = await self._issues.create_entity(entity_type, self._name, {})
+                fields = await change(entity["fields"])
+                if fields is None:
+                    return
+                try:
+                    await self._issues.patch_entity(entity["entity_id"], fields, version=entity["version"])
+                except VersionMismatch:
+                    continue
                 return
-            try:
-                await self._issues.patch_entity(entity["entity_id"], fields, version=entity["version"])
-            except VersionMismatch:
-                continue
-            return
         raise Retryable(f"{entity_type} is contended", after_seconds=5)
 
 

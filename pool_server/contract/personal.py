@@ -114,7 +114,7 @@ def _is_public(candidate: str) -> bool:
 # --- telephone and card numbers ---------------------------------------------------------------------------------
 
 _DIGITS = re.compile(
-    r"[+(0-9](?<![\w.\-/+#@%$][+(0-9])(?:[0-9]|[ ().\-]{1,3}(?=[(0-9])){5,26}(?<=[0-9])(?:[ ]?(?:x|ext\.?)[ ]?[0-9]{1,5})?(?![\w]|[.\-:/][0-9])"
+    r"[+(0-9](?<![\w.\-/+#@%$][+(0-9])(?:[ ().\-]{0,3}[0-9]){6,18}(?:[ ]?(?:x|ext\.?)[ ]?[0-9]{1,5})?(?![\w]|[.\-:/][0-9])"
 )
 _CARD_CONTEXT = re.compile(r"\b(?:card|cc|credit|debit|visa|mastercard|amex|maestro|atm)\b", re.IGNORECASE)
 _PHONE_CONTEXT = re.compile(

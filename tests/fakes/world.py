@@ -126,7 +126,7 @@ class Daemon:
 
     def restart(self) -> None:
         world = self.world
-        self.switch = Switch(world.issues, world.clock.now, watch_seconds=0.001)
+        self.switch = Switch(world.issues, world.clock.now, watch_seconds=0.01)
         self.context = Context(
             name=world.name,
             owner=self.owner,

@@ -331,7 +331,7 @@ def test_normalising_is_idempotent(text: str) -> None:
 
 PUMPS = [
     "a", "@", "a@a.a", "a@b.co ", "eyJ", "eyJa.", "token=", "key:", 'key="', "password='", "password: Zx9", "keykey", "key\n",
-    "://a:", "://a:b@", "1", "1-", "1 ", "1.", "(1", "+1", "::", ":a:", "/home/a", "C:\\Users\\a ", "C:/Users/a ",
+    "://a:", "://a:b@", "1", "1-", "1 ", "1.", "(", "(1", ") (", "+1", "::", ":a:", "/home/a", "C:\\Users\\a ", "C:/Users/a ",
     "-----BEGIN PRIVATE " + "KEY-----", "sk-", "xoxb-1-", "AKIA", "\u200b", "<EMAIL:1> a@b.co ", ">key>a", "curl -u a:b ",
     "4111111111111111 ", "Authorization: ", "key,\n value", "\ud800", "\x00", "İkey=", "?sig=" + "a" * 40, "M" + "a" * 24 + ".",
 ]  # fmt: skip
@@ -357,3 +357,10 @@ def test_findings_are_values() -> None:
     """A finding compares by what it says."""
     assert find("x a@web.de") == [Finding("EMAIL", 2, 10)]
     assert kinds("9.9.9.9 a@web.de") == ["IP", "EMAIL"]
+
+
+@pytest.mark.timeout(60)
+def test_a_run_of_any_character_is_handled() -> None:
+    """A line of one character, of whichever, is read once."""
+    for char in string.printable:
+        assert isinstance(redact(char * 65_536), str)
