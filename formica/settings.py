@@ -351,6 +351,11 @@ def _credential(name: str) -> Path | None:
 
 def _secret_file(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigurationError(f"server.key_file: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"server.key_file: {path} is not text") from None
+    if not secret:
+        raise ConfigurationError(f"server.key_file: {path} is empty")
+    return secret

@@ -26,6 +26,9 @@ from formica.ports import Change, CommitFacts, RepositoryFacts, Workspace
 
 __all__ = ["GitRepository"]
 
+WATCH_SECONDS = 1.0
+"""How old a fetch may be when merges are looked for."""
+
 SHA_OR_PREFIX = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -57,6 +60,10 @@ class GitRepository:
         self._salvage = Salvage(git, self._mirror, state / "quarantine", self._author)
         self._publication = Publication(git, push_to)
         self._locks: defaultdict[int, anyio.Lock] = defaultdict(anyio.Lock)
+        self._watching = anyio.Lock()
+        self._watched_at = -WATCH_SECONDS
+        self._not_merged_at: dict[str, str] = {}
+        """Head of a change to the tip of the default branch that did not hold it."""
 
     async def refresh(self) -> None:
         """Fetch the mirror from the source."""
@@ -182,11 +189,28 @@ class GitRepository:
         return await self._publication.read(branch)
 
     async def merged(self, *, head_sha: str, base_sha: str) -> str | None:
-        """The commit on the fresh default branch that brought the change in, or None."""
-        await self._mirror.refresh()
-        return await find_merge(
-            self._git, self._mirror.path, self._mirror.default_branch, head_sha=head_sha, base_sha=base_sha
-        )
+        """The commit on the default branch that brought the change in, or None.
+
+        Many changes are watched at once: they share one fetch, and a branch that has not moved since it last
+        did not hold a change is not searched again.
+        """
+        async with self._watching:
+            if anyio.current_time() >= self._watched_at + WATCH_SECONDS:
+                await self._mirror.refresh()
+                self._watched_at = anyio.current_time()
+            tip = await self._mirror.head()
+            if self._not_merged_at.get(head_sha) == tip:
+                return None
+            found = await find_merge(
+                self._git,
+                self._mirror.path,
+                self._mirror.default_branch,
+                head_sha=head_sha,
+                base_sha=base_sha,
+            )
+            if found is None:
+                self._not_merged_at[head_sha] = tip
+            return found
 
     async def dispose(self, issue_number: int) -> None:
         """Remove the workspace after saving what no remote has; proves that it is gone."""

@@ -26,6 +26,8 @@ __all__ = ["IN_FLIGHT", "Webhooks"]
 IN_FLIGHT = 8
 PAGE = 50
 POLL_SECONDS = 1.0
+# Under load one look at the subscriptions serves all commits of this time; a single event does not wait for it.
+ROUND_SECONDS = 0.05
 STOP_SECONDS = 3.0
 RECORD_RETRIES = 5
 
@@ -64,7 +66,10 @@ class Webhooks:
                         await self._refresh(couriers, verify)
                         for courier in self._couriers.values():
                             courier.read_up_to(seen)
-                        seen = max(seen, await self._pool.wait_beyond(seen, POLL_SECONDS))
+                        rested = anyio.current_time() + ROUND_SECONDS
+                        await self._pool.wait_beyond(seen, POLL_SECONDS)
+                        await anyio.sleep_until(rested)
+                        seen = max(seen, self._pool.head())
 
             couriers.start_soon(follow)
             await stopping.wait()

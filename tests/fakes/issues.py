@@ -7,6 +7,7 @@ always reachable and run no hooks.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,13 @@ LIVE = ("open", "in_progress", "awaiting_input")
 
 
 def copied(value: Json) -> Json:
-    """As over the wire: JSON, and nobody else's object."""
+    """As read over the wire: nobody else's object."""
+    read: Json = marshal.loads(marshal.dumps(value))
+    return read
+
+
+def sent(value: Json) -> Json:
+    """As written over the wire: JSON or an error."""
     parsed: Json = json.loads(json.dumps(value))
     return parsed
 
@@ -238,7 +245,7 @@ class FakeIssues:
             "entity_type": entity_type,
             "key": key,
             "version": 1,
-            "fields": {name: value for name, value in copied(fields).items() if value is not None},
+            "fields": {name: value for name, value in sent(fields).items() if value is not None},
             "visibility": "private",
             "created_at": now,
             "updated_at": now,
@@ -248,7 +255,7 @@ class FakeIssues:
 
     def _change(self, entity_id: str, fields: Json) -> Json:
         record = self.records[entity_id]
-        merged = record["fields"] | copied(fields)
+        merged = record["fields"] | sent(fields)
         record["fields"] = {name: value for name, value in merged.items() if value is not None}
         record["version"] += 1
         record["updated_at"] = timestamp(self.clock.now())
