@@ -23,6 +23,7 @@ from formica.worker.context import Context
 Json = dict[str, Any]
 OnEvent = Callable[[Json], Awaitable[None]]
 LOOKS_AT_ONCE = 16
+WATCHDOG_SECONDS = 30.0
 """Looks beside those that execute: agents at work must not keep other reports from being read."""
 FAILED_PASSES = 3
 PASSING = (Retryable, Stopped, LeaseLost)
@@ -139,7 +140,6 @@ class Supervisor:
     async def _reconcile_forever(self) -> None:
         while True:
             await self._guarded("tick", self.tick)
-            self._notify("WATCHDOG=1")
             with anyio.move_on_after(self._reconcile_seconds):
                 await self._tick_wanted.wait()
             self._tick_wanted = anyio.Event()
@@ -182,7 +182,9 @@ class Supervisor:
     async def _dispatch_forever(self) -> None:
         async with anyio.create_task_group() as group:
             while True:
-                await self._wake.wait()
+                with anyio.move_on_after(WATCHDOG_SECONDS):
+                    await self._wake.wait()
+                self._notify("WATCHDOG=1")
                 self._wake = anyio.Event()
                 for issue_id in [marked for marked in self._marked if marked not in self._in_hand]:
                     del self._marked[issue_id]

@@ -110,6 +110,7 @@ def retry(plan: Plan, *, by: str) -> Json:
         attempt=0,
         starts=0,
         approvals=[],
+        security=False,
         outcome=None,
         waiting_for=None,
         decision_blockers=[],

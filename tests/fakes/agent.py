@@ -25,6 +25,8 @@ class Run:
     reason: Literal["exited", "timeout", "stalled", "stopped", "unstartable"] = "exited"
     seconds: float = 60.0
     waits_for: anyio.Event | None = None
+    deaf: bool = False
+    """Waits without asking ``check``."""
     turns: int = 0
     """How often it lets others run before it ends."""
 
@@ -56,6 +58,8 @@ class FakeAgent:
         self.started.set()
         try:
             run = self.script.pop(0) if self.script else self.otherwise
+            if run.waits_for is not None and run.deaf:
+                await run.waits_for.wait()
             while run.waits_for is not None and not run.waits_for.is_set():
                 await check()
                 await anyio.lowlevel.checkpoint()

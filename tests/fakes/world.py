@@ -104,16 +104,23 @@ class World:
         return str(UUID(int=next(self._ids)))
 
     def daemon(
-        self, host: str = "alpha", *, policy: Policy | None = None, places: int | None = None
+        self,
+        host: str = "alpha",
+        *,
+        policy: Policy | None = None,
+        places: int | None = None,
+        lease_seconds: float = 30.0,
     ) -> Daemon:
         """One more daemon, with a state folder and an owner of its own."""
-        return Daemon(self, host, policy or self.policy, places)
+        return Daemon(self, host, policy or self.policy, places, lease_seconds)
 
 
 class Daemon:
     """One daemon's process. `restart` is what follows a crash: the state folder and the owner stay."""
 
-    def __init__(self, world: World, host: str, policy: Policy, places: int | None) -> None:
+    def __init__(
+        self, world: World, host: str, policy: Policy, places: int | None = None, lease_seconds: float = 30.0
+    ) -> None:
         self.world = world
         self.host = host
         self.policy = policy
@@ -121,6 +128,7 @@ class Daemon:
         self.repository = FakeRepository(world.remote, world.hooks, root=Path("/") / host)
         self.agent = FakeAgent(self.repository.trees, world.hooks, at_work=world.at_work)
         self.verifier = FakeVerifier(world.hooks)
+        self._lease_seconds = lease_seconds
         self._places = policy.max_workers if places is None else places
         self.restart()
 
@@ -141,7 +149,7 @@ class Daemon:
             ledger=Ledger(world.issues, world.clock, self.policy, world.name),
             policy=self.policy,
             skill="Fix the bug.",
-            lease_seconds=30.0,
+            lease_seconds=self._lease_seconds,
             agent_timeout_seconds=self.policy.minutes_per_run * 60.0,
             agent_stall_seconds=600.0,
             new_id=world.new_id,

@@ -137,6 +137,7 @@ def test_retry_starts_over_and_forgets(state: State) -> None:
     old = plan(
         state,
         approvals=[go(plan(State.WAITING_OPERATOR, waiting_for="go"))["approvals"][0]],
+        security=True,
         attempt=3,
         starts=5,
         faults=4,

@@ -160,6 +160,23 @@ async def test_a_security_report_is_private_before_anything_else_and_never_publi
     assert external(world) == ["update_issue"]
 
 
+async def test_security_is_not_taken_back_by_the_thread_but_by_retry() -> None:
+    """A report that was taken for security stays so when its signs go away, until the operator starts it over."""
+    world = World(policy=UNATTENDED)
+    number = world.report(labels=["security"])
+    daemon = world.daemon()
+    await daemon.look(number)
+    assert world.plan(number).security
+    world.issues.threads[number]["labels"] = []
+    world.issues.reply(number, "It is a plain crash.")
+    await daemon.look(number)
+    assert (world.plan(number).security, world.plan(number).waiting_for) == (True, "decision")
+    assert daemon.agent.tasks == []
+    await world.desk.retry(number)
+    await daemon.look(number)
+    assert (world.plan(number).security, world.plan(number).state) == (False, State.DONE)
+
+
 @pytest.mark.parametrize("state", ["reviewing", "publishing"])
 async def test_a_plan_that_turns_out_to_be_about_security_is_not_published(state: str) -> None:
     """Even a plan with proof, approval and auto_fix stops at the last gates when it is about security."""
@@ -257,7 +274,7 @@ async def test_switching_to_off_stops_what_was_on_its_way(call: str) -> None:
     world.hooks.hooks = []
     world.resume()
     before = external(world)
-    quiet = Daemon(world, "alpha", Policy(reporting_mode="off"), None)
+    quiet = Daemon(world, "alpha", Policy(reporting_mode="off"))
     world.clock.advance(31)
     await quiet.look(number)
     plan = world.plan(number)

@@ -112,7 +112,7 @@ async def test_closing_obeys_the_switch_and_the_mode(paused: str) -> None:
     world.forge.merge(1)
     before = len(world.hooks.writes())
     if paused == "off":
-        await Daemon(world, "alpha", Policy(reporting_mode="off"), None).watch(number)
+        await Daemon(world, "alpha", Policy(reporting_mode="off")).watch(number)
     else:
         world.pause()
         with pytest.raises(Stopped, match="active is false"):
@@ -184,9 +184,10 @@ async def test_a_pull_request_closed_before_it_was_recorded_is_remembered_too() 
     world.resume()
     for _ in range(3):
         await daemon.look(number)
+    plan = world.plan(number)
+    assert (plan.state, plan.waiting_for) == (State.WAITING_OPERATOR, "decision")
+    assert f"/retry {number}" in plan.why_waiting
     assert len(world.forge.pulls) == 1
-    if world.plan(number).state is State.WAITING_OPERATOR:
-        assert world.plan(number).waiting_for == "decision"
 
 
 async def test_a_fix_that_did_not_work_goes_to_the_maintainer_and_stays_there() -> None:

@@ -298,6 +298,22 @@ async def test_auto_fix_that_is_switched_off_publishes_nothing_begun() -> None:
     assert world.plan(number).waiting_for == "shipit"
 
 
+async def test_a_finding_stops_auto_fix_at_the_last_gate_too() -> None:
+    """A diff that auto_fix may not publish is not published by a plan that got past the review."""
+    policy = Policy(
+        reporting_mode="proactive", auto_fix=True, dry_run="never", protected={"ci": (".github/*",)}
+    )
+    world = World(policy=policy)
+    number = world.report()
+    daemon = world.daemon()
+    daemon.agent.otherwise = Run(leaves=(file_change(".github/workflows/ci.yml"),))
+    await daemon.look(number)
+    world.set_plan(number, state="publishing", waiting_for=None, findings=[])
+    await daemon.look(number)
+    assert is_unpublished(world)
+    assert world.plan(number).waiting_for == "shipit"
+
+
 async def test_a_foreign_commit_on_our_branch_is_left_alone() -> None:
     """Somebody else's commit is never forced over; a person is asked, and the reservation is given back."""
     world = World(policy=UNATTENDED)

@@ -194,7 +194,31 @@ async def test_a_pause_stops_a_running_agent() -> None:
     world.resume()
     await daemon.look(number)
     assert world.plan(number).state is State.DONE
-    assert len(daemon.agent.tasks) == 2
+    assert (len(daemon.agent.tasks), world.hooks.counts["prepare"]) == (2, 2)
+
+
+async def test_a_lease_is_not_renewed_while_paused() -> None:
+    """While an agent that will not stop is being ended after a pause, not even its lease is written."""
+    world = World(policy=UNATTENDED)
+    daemon = world.daemon(lease_seconds=0.003)
+    gate = anyio.Event()
+    daemon.agent.otherwise = Run(waits_for=gate, deaf=True)
+    number = world.report()
+    async with anyio.create_task_group() as group:
+        group.start_soon(daemon.look, number)
+        with anyio.fail_after(10):
+            await daemon.agent.started.wait()
+            before = world.plan_entity(number)["version"]
+            while world.plan_entity(number)["version"] == before:
+                await anyio.sleep(0.001)
+            world.pause()
+            await daemon.switch.refresh()
+            await anyio.wait_all_tasks_blocked()
+            paused = world.plan_entity(number)["version"]
+            await anyio.sleep(0.03)
+            assert world.plan_entity(number)["version"] == paused
+            gate.set()
+    assert world.plan_entity(number)["version"] == paused
 
 
 async def test_an_unreachable_server_stops_a_running_agent_after_a_minute() -> None:
