@@ -21,7 +21,7 @@ from formica import logs, settings
 from formica.desk import Desk, next_words
 from formica.errors import FormicaError, NeedsOperator, Refused, Retryable
 from formica.rules.plan import Plan
-from formica.rules.plan_text import inbox_line, plan_markdown, status_text, why_text
+from formica.rules.plan_text import inbox_line, plan_markdown, printable, status_text, why_text
 
 OK, FAILED, USAGE, REFUSED, LATER = 0, 1, 2, 3, 75
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _fail(code: int, message: str) -> NoReturn:
-    print(f"formica: {message}", file=sys.stderr)
+    print(f"formica: {printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -79,9 +79,9 @@ def _at_desk(config: Path | None, act: Callable[[Desk], Awaitable[Any]]) -> Any:
 
 def _print(value: Any, as_json: bool, text: Callable[[Any], str]) -> None:
     if as_json:
-        print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        print(json.dumps(value, indent=2, default=str))
     else:
-        print(text(value))
+        print(printable(text(value)))
 
 
 def _print_version(wanted: bool) -> None:
@@ -123,11 +123,11 @@ def inbox(config: Config = None, as_json: AsJson = False) -> None:
     """What needs you, each with the word to say."""
     plans: list[Plan] = _at_desk(config, lambda desk: desk.inbox())
     if as_json:
-        print(json.dumps([_card(plan) for plan in plans], indent=2, ensure_ascii=False))
+        print(json.dumps([_card(plan) for plan in plans], indent=2))
     elif not plans:
         print("Nothing needs you.")
     for plan in plans if not as_json else []:
-        print(f"{inbox_line(plan)}\n    {next_words(plan)}")
+        print(printable(f"{inbox_line(plan)}\n    {next_words(plan)}"))
 
 
 def _card(plan: Plan) -> dict[str, Any]:
@@ -161,11 +161,10 @@ def why(number: Number, config: Config = None, as_json: AsJson = False) -> None:
 def plan(number: Number, config: Config = None, as_json: AsJson = False) -> None:
     """The plan of issue N: what was read, what would be done, what was done."""
     found: Plan = _at_desk(config, lambda desk: desk.plan(number))
-    print(
-        json.dumps(found.model_dump(mode="json"), indent=2, ensure_ascii=False)
-        if as_json
-        else plan_markdown(found)
-    )
+    if as_json:
+        print(json.dumps(found.model_dump(mode="json"), indent=2))
+    else:
+        print(printable(plan_markdown(found)))
 
 
 def _word(config: Path | None, as_json: bool, act: Callable[[Desk], Awaitable[Plan]]) -> None:
@@ -230,13 +229,12 @@ def triage(
     source = str(repository.absolute()) if repository is not None else None
     for row in anyio.run(lambda: wiring.triage(rows, source)):
         if as_json:
-            print(json.dumps(row, ensure_ascii=False))
+            print(json.dumps(row))
         else:
             evidence = "; ".join(row["environment_evidence"])
             flags = " (unsure)" * row["unsure"] + " SECURITY" * row["security"]
-            print(
-                f"{row['id']}: {row['kind']} {row['kind_confidence']:.2f}{flags}, {row['environment']}: {evidence}"
-            )
+            kind = f"{row['kind']} {row['kind_confidence']:.2f}{flags}"
+            print(printable(f"{row['id']}: {kind}, {row['environment']}: {evidence}"))
 
 
 @application.command()

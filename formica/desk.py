@@ -14,7 +14,7 @@ from formica.errors import Refused, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
 from formica.rules import commands
 from formica.rules.pipeline import END, State
-from formica.rules.plan import Plan, plan_hash, plan_key, readable
+from formica.rules.plan import Plan, parse, plan_hash, plan_key, readable
 from formica.rules.policy import Policy
 
 Json = dict[str, Any]
@@ -85,7 +85,7 @@ class Desk:
                 "blockers": [],
                 "do": "start formica run, or wait for the next reconcile tick",
             }
-        plan = Plan.model_validate(entity["fields"])
+        plan = parse(entity)
         return {
             "issue_number": issue_number,
             "issue_status": issue["status"],
@@ -170,7 +170,7 @@ class Desk:
                 if exact and (plan_hash(moved_on), moved_on.head_sha, moved_on.diff_hash) != shown:
                     raise Refused(f"#{issue_number} changed meanwhile: look again, then repeat") from None
                 continue
-            return Plan.model_validate(written["fields"])
+            return parse(written)
         raise Retryable(f"the plan of #{issue_number} is contended")
 
     async def _entity(self, issue_number: int) -> tuple[Json, Plan]:
@@ -178,7 +178,7 @@ class Desk:
         entity = await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
         if entity is None:
             raise Refused(f"there is no plan for #{issue_number} yet: formica run makes it")
-        return entity, Plan.model_validate(entity["fields"])
+        return entity, parse(entity)
 
 
 def next_words(plan: Plan) -> str:

@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from formica.errors import Broken
 from formica.rules.pipeline import STATUS, State
 
 Outcome = Literal[
@@ -30,13 +31,22 @@ WaitingFor = Literal["go", "shipit", "decision"]
 Json = dict[str, Any]
 
 
+def _time(value: str) -> str:
+    seconds(value)
+    return value
+
+
+Time = Annotated[str, AfterValidator(_time)]
+"""RFC 3339; a plan whose times cannot be read cannot be read at all."""
+
+
 class Lease(BaseModel):
     """Who moves the plan until when, in server time."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: str
-    expires_at: str
+    expires_at: Time
 
 
 class Approval(BaseModel):
@@ -47,8 +57,8 @@ class Approval(BaseModel):
     id: str
     kind: Literal["go", "shipit"]
     by: str
-    at: str
-    expires_at: str
+    at: Time
+    expires_at: Time
     plan_hash: str
     head_sha: str | None = None
     diff_hash: str | None = None
@@ -113,7 +123,7 @@ class Plan(BaseModel):
     round: int = 0
     starts: int = 0
     faults: int = 0
-    run_started_at: str | None = None
+    run_started_at: Time | None = None
     resume_state: State | None = None
     held: bool = False
     worktree_path: str | None = None
@@ -131,7 +141,7 @@ class Plan(BaseModel):
     fixed_in_version: str | None = None
     agent_reason: str = ""
     why_waiting: str = ""
-    next_look_at: str | None = None
+    next_look_at: Time | None = None
     last_error: str = ""
     costs: Json = Field(default_factory=dict)
 
@@ -151,6 +161,23 @@ def readable(entity: Mapping[str, Any], name: str) -> Plan | None:
         return Plan.model_validate(fields)
     except ValidationError:
         return None
+
+
+def parse(entity: Mapping[str, Any]) -> Plan:
+    """The plan in a plan entity.
+
+    Raises:
+        Broken: a field that this version cannot read; the message names it, and what to do.
+    """
+    try:
+        return Plan.model_validate(entity["fields"])
+    except ValidationError as unreadable:
+        first = unreadable.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise Broken(
+            f"plan {entity['entity_id']} cannot be read: {field}: {first['msg']}; "
+            f"correct the field with PATCH /entities/{entity['entity_id']}"
+        ) from None
 
 
 def plan_hash(plan: Plan) -> str:

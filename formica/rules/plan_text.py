@@ -6,9 +6,17 @@ from typing import Any
 
 from formica.rules.plan import Plan
 
-__all__ = ["inbox_line", "plan_markdown", "status_text", "why_text"]
+__all__ = ["inbox_line", "plan_markdown", "printable", "status_text", "why_text"]
 
 Json = dict[str, Any]
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: a reporter's or an agent's control characters are shown, never obeyed."""
+    return "".join(
+        character if character == "\n" or character.isprintable() else repr(character)[1:-1]
+        for character in text
+    )
 
 
 def inbox_line(plan: Plan) -> str:

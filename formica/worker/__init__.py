@@ -17,7 +17,7 @@ from formica.errors import Broken, FormicaError, LeaseLost, NeedsOperator, Refus
 from formica.ports import VersionMismatch
 from formica.rules import scheduling
 from formica.rules.pipeline import ACTIVE, EFFECTS, GATED, TRANSITIONS, Effect, Event, State, step
-from formica.rules.plan import Plan, moved, plan_key, readable, seconds, timestamp
+from formica.rules.plan import Plan, moved, parse, plan_key, readable, seconds, timestamp
 from formica.rules.policy import backoff_seconds
 from formica.worker import executing, publishing, reading
 from formica.worker.context import Context, Outcome
@@ -62,7 +62,7 @@ class Worker:
             await context.switch.confirm()
             issue = await context.issues.issue(entity_id=issue_entity_id)
             entity = await context.issues.entity("plan", plan_key(issue_entity_id, context.name))
-            plan = Plan.model_validate(entity["fields"]) if entity else None
+            plan = parse(entity) if entity else None
             look = scheduling.look(
                 plan,
                 issue,

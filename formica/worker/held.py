@@ -15,7 +15,7 @@ import anyio
 
 from formica.errors import FormicaError, LeaseLost, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
-from formica.rules.plan import Plan, seconds, timestamp
+from formica.rules.plan import parse, seconds, timestamp
 
 Json = dict[str, Any]
 TRIES = 5
@@ -39,7 +39,7 @@ class HeldPlan:
 
     def _load(self, entity: Json) -> None:
         self.version: int = entity["version"]
-        self.plan = Plan.model_validate(entity["fields"])
+        self.plan = parse(entity)
 
     def _lease(self) -> Json:
         return {"id": self._lease_id, "expires_at": timestamp(self._clock.now() + self._lease_seconds)}
@@ -80,7 +80,7 @@ class HeldPlan:
         if entity is None:
             self._lose("the plan is gone")
             return
-        now_there = Plan.model_validate(entity["fields"])
+        now_there = parse(entity)
         lease_id = now_there.lease.id if now_there.lease else None
         ours = (now_there.owner, now_there.generation, lease_id)
         if ours != (self._owner, self.plan.generation, self._lease_id):

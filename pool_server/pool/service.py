@@ -199,7 +199,9 @@ class Pool:
             raise ValidationFailed("not a webhook target", {"webhook_url": "its host does not resolve"})
         for address in addresses:
             refused = targets.refuse_reason(
-                address, loopback_allowed=True, private_allowed=self._policy.allow_private_webhooks
+                address,
+                loopback_allowed=targets.names_loopback(url),
+                private_allowed=self._policy.allow_private_webhooks,
             )
             if refused is not None:
                 raise ValidationFailed("not a webhook target", {"webhook_url": f"resolves to {refused}"})

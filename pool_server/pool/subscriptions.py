@@ -23,6 +23,7 @@ from pool_server.pool import events
 from pool_server.pool.shapes import Outcome, Reply, Target
 from pool_server.pool.vault import Vault
 from pool_server.pool.work import Work
+from pool_server.rules import targets
 from pool_server.rules.access import Caller
 from pool_server.rules.timestamps import timestamp
 from pool_server.storage import Connection
@@ -64,7 +65,7 @@ def subscribe(work: Work, args: m.Subscribe) -> Reply:
             "owner": _owner(caller),
             "delivery_method": args.delivery_method,
             "webhook_url": args.webhook_url,
-            "loopback_allowed": caller.role == "operator",
+            "loopback_allowed": args.webhook_url is not None and targets.names_loopback(args.webhook_url),
             "filter": wanted.model_dump(exclude_none=True),
             "max_failures": args.max_failures,
             "active": True,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 _METADATA = ipaddress.ip_address("169.254.169.254")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -29,6 +31,29 @@ def refuse_reason(address: str, *, loopback_allowed: bool, private_allowed: bool
     if not parsed.is_global or parsed.is_reserved:
         return None if private_allowed else "not a public address"
     return None
+
+
+def names_loopback(url: str) -> bool:
+    """Whether a target is loopback by its very name: a name that merely resolves there can be pointed there by
+    whoever owns it, after it was looked at."""
+    host, _ = split_target(url)
+    name = host.rstrip(".").casefold()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return _embedded(_literal(name.partition("%")[0])).is_loopback
+    except ValueError:
+        return False
+
+
+def _literal(name: str) -> _Address:
+    """An address written out, in the short, octal and hexadecimal forms that resolvers take too."""
+    parts = name.split(".")
+    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+        return ipaddress.ip_address(name)
+    *leading, last = (int(part, 16 if part[:2] == "0x" else 8 if part[0] == "0" else 10) for part in parts)
+    value = last + sum(number << 8 * (3 - place) for place, number in enumerate(leading))
+    return ipaddress.IPv4Address(value)
 
 
 def _embedded(address: _Address) -> _Address:

@@ -12,7 +12,7 @@ import pytest
 from pool_server.contract.models import EventFilter
 from pool_server.errors import AuthRequired, Conflict, Forbidden, NotFound, PoolError, ValidationFailed
 from pool_server.pool import Outcome, Pool, PoolPolicy
-from pool_server.rules.targets import refuse_reason, split_target
+from pool_server.rules.targets import names_loopback, refuse_reason, split_target
 from tests.pool_server.pools import UNKNOWN, Story, everything_stored, opened, story
 
 HOOK = {"delivery_method": "webhook", "webhook_url": "http://127.0.0.1:9/hook", "entity_types": ["issue"]}
@@ -379,6 +379,29 @@ async def test_delivery_reads_everything_as_the_system(pool: Story) -> None:
 def test_addresses_that_are_no_public_host_are_refused(address: str) -> None:
     """Also in the forms that hide one address in another."""
     assert refuse_reason(address, loopback_allowed=True, private_allowed=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "loopback"),
+    [
+        ("http://127.0.0.1:9/x", True),
+        ("http://127.1/x", True),
+        ("http://2130706433/x", True),
+        ("http://0177.0.0.1/x", True),
+        ("http://0x7f.1/x", True),
+        ("http://[::1]/x", True),
+        ("http://[::ffff:127.0.0.1]/x", True),
+        ("http://localhost/x", True),
+        ("http://hooks.localhost./x", True),
+        ("http://localhost.example.org/x", False),
+        ("http://127.0.0.1.example.org/x", False),
+        ("http://hooks.example.org/x", False),
+        ("http://10.0.0.1/x", False),
+    ],
+)
+def test_a_target_is_loopback_by_its_name_alone(url: str, loopback: bool) -> None:
+    """A public name that is pointed at loopback later is no loopback target, whoever subscribed it."""
+    assert names_loopback(url) is loopback
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
