@@ -126,9 +126,13 @@ class Desk:
         )
 
     async def reject(self, issue_number: int, why: str) -> Plan:
-        return await self._apply(
+        rejected = await self._apply(
             issue_number, lambda plan: commands.reject(plan, by=self.by, why=why), exact=False
         )
+        issue = await self.issues.issue(issue_number=issue_number)
+        if issue["status"] == "in_progress":
+            await self.issues.update_issue(issue_number, status="open")
+        return rejected
 
     async def hold(self, issue_number: int, why: str) -> Plan:
         return await self._apply(

@@ -42,6 +42,8 @@ PERFORM: dict[Effect, Perform] = {
     Effect.REPORT: publishing.report,
 }
 FAULTS_LIMIT = 20
+GIVEN_UP = frozenset({State.FAILED, State.REFUSED})
+"""Ends after which nobody works on the issue any more: its thread must not say otherwise."""
 OFF = "reporting_mode is off: nothing is executed and nothing is said"
 log = structlog.get_logger("formica.worker")
 
@@ -180,6 +182,8 @@ class Worker:
                 if held.plan.state is before:
                     break
                 issue = await context.issues.issue(issue_number=held.plan.issue_number)
+                if held.plan.state in GIVEN_UP and issue["status"] == "in_progress":
+                    await context.issues.update_issue(held.plan.issue_number, status="open")
         except (Stopped, LeaseLost) as stop:
             log.info("plan.dropped", issue=held.plan.issue_number, state=str(held.plan.state), why=str(stop))
             if context.switch.draining and context.switch.paused_by is None and isinstance(stop, Stopped):

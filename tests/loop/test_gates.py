@@ -162,6 +162,7 @@ def test_an_agent_that_always_fails_is_parked(
         assert "7" in plan["why_waiting"]
         assert len(daemon.runs) == 1
         assert f"#{number}" in daemon.say("inbox")
+        wait_for("nobody claims to work on it", lambda: people.status(number)["status"] == "open")
 
 
 def test_unattended_without_isolation_refuses_to_start(

@@ -79,6 +79,7 @@ def test_reject_stops_a_running_agent(
         plan = people.plan(number)
         assert plan["state"] == "cancelled"
         assert "not worth it" in plan["why_waiting"]
+        assert people.status(number)["status"] == "open"
         assert people.pull_requests() == []
 
 
