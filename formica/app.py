@@ -123,12 +123,15 @@ async def run_daemon(settings: Settings, *, once: bool) -> bool:
     """Run until SIGTERM or SIGINT, or with ``once`` until everything open rests. False: not all was done."""
     check_runnable(settings)
     with state_folder.hold(settings.state_folder) as owner:
-        async with _open_supervisor(settings, owner) as (supervisor, intake):
+        async with _open_supervisor(settings, owner) as (supervisor, intake, repository):
             if once:
-                return await supervisor.run_once()
+                rests = await supervisor.run_once()
+                await repository.clean()
+                return rests
             stop = anyio.Event()
             async with anyio.create_task_group() as group:
                 group.start_soon(_stop_on_signal, stop)
+                group.start_soon(repository.maintain)
                 await supervisor.run(intake, stop)
                 group.cancel_scope.cancel()
             return True
@@ -142,7 +145,9 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 
 @asynccontextmanager
-async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tuple[Supervisor, Intake]]:
+async def _open_supervisor(
+    settings: Settings, owner: str
+) -> AsyncIterator[tuple[Supervisor, Intake, GitRepository]]:
     clock = ServerClock()
     name = settings.daemon.name
     policy = policy_of(settings)
@@ -150,7 +155,7 @@ async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tupl
         switch = Switch(client, monotonic)
         await _first_contact(client, switch, name, owner)
         repository = _repository(settings)
-        await repository.sweep()
+        await repository.recover()
         context = Context(
             name=name,
             owner=owner,
@@ -189,7 +194,7 @@ async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tupl
             drain_seconds=settings.daemon.drain_seconds,
             notify=systemd.notifier(notify_socket()),
         )
-        yield supervisor, _intake(settings, client)
+        yield supervisor, _intake(settings, client), repository
 
 
 async def _first_contact(client: PoolClient, switch: Switch, name: str, owner: str) -> None:
@@ -215,6 +220,8 @@ def _repository(settings: Settings) -> GitRepository:
         author_name=settings.daemon.name,
         author_email=AUTHOR_EMAIL,
         default_branch=settings.repository.default_branch,
+        min_free_bytes=settings.daemon.min_free_bytes,
+        workspace_bytes=settings.daemon.workspace_bytes,
     )
 
 

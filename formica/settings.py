@@ -7,8 +7,10 @@ anything starts. Values stop at `app.py`.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,6 +30,7 @@ __all__ = ["ConfigurationError", "Settings", "load", "resource"]
 
 PREFIX = "FORMICA_"
 NOT_SETTINGS = {"FORMICA_PROMPT_FILE", "FORMICA_CONFIG"}
+_SECRET_NAME = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|PASSWD|KEY)(?:$|_)", re.IGNORECASE)
 NOT_BUILT = "is not built into this version"
 
 
@@ -189,6 +192,10 @@ class DaemonSection(Section):
     reconcile_seconds: Annotated[float, Field(gt=0, le=3_600)] = 60.0
     lease_seconds: Annotated[float, Field(ge=1, le=3_600)] = 30.0
     drain_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
+    min_free_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
+    workspace_bytes: Annotated[int, Field(ge=1024**2)] = 10 * 1024**3
+    transcript_days: Annotated[float, Field(gt=0)] = 90.0
+    transcript_bytes: Annotated[int, Field(ge=0)] = 1024**3
 
 
 class Settings(BaseSettings):
@@ -275,6 +282,30 @@ def resource(name: str) -> Path:
     """A folder that ships with formica (``skills``, ``config``): in the wheel, or beside it in a checkout."""
     packaged = Path(__file__).parent / name
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / name
+
+
+def live_secrets(settings: Settings) -> list[str]:
+    """Every credential this daemon holds or could be robbed of: its settings', its credentials folder's, and
+    what its environment calls a secret."""
+    found = [settings.server_key, *_secret_values(settings)]
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder:
+        with suppress(OSError):
+            files = [path for path in Path(folder).iterdir() if path.is_file()]
+            found += [path.read_text(encoding="utf-8", errors="replace").strip() for path in files]
+    found += [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and "/" not in value[:1]]
+    return [value for value in found if value]
+
+
+def _secret_values(model: BaseModel) -> list[str]:
+    found = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, SecretStr):
+            found.append(value.get_secret_value().strip())
+        elif isinstance(value, BaseModel):
+            found += _secret_values(value)
+    return found
 
 
 def search_path() -> str:
