@@ -21,7 +21,7 @@ from formica import logs, settings
 from formica.desk import Desk, next_words
 from formica.errors import FormicaError, NeedsOperator, Refused, Retryable
 from formica.rules.plan import Plan
-from formica.rules.plan_text import inbox_line, plan_markdown, status_text, why_text
+from formica.rules.plan_text import inbox_line, plan_markdown, printable, status_text, why_text
 
 OK, FAILED, USAGE, REFUSED, LATER = 0, 1, 2, 3, 75
 
@@ -166,6 +166,20 @@ def plan(number: Number, config: Config = None, as_json: AsJson = False) -> None
         if as_json
         else plan_markdown(found)
     )
+
+
+@application.command(epilog="Example: formica transcript 7 --config formica.toml")
+def transcript(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """What the agent was told and printed in its last session for issue N, checked against the plan's hash."""
+    loaded = _load(config)
+    found: Plan = _at_desk(config, lambda desk: desk.plan(number))
+    record = wiring.transcript(loaded, found)
+    if as_json:
+        print(json.dumps(record, indent=2))
+    elif record["text"] is not None:
+        print(printable(record["text"]), end="")
+    if record["state"] != "whole":
+        _fail(FAILED, record["says"])
 
 
 def _word(config: Path | None, as_json: bool, act: Callable[[Desk], Awaitable[Plan]]) -> None:

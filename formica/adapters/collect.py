@@ -18,6 +18,7 @@ from typing import BinaryIO
 import anyio
 
 from formica.adapters.git import Git, make_bare_repository
+from formica.adapters.stamps import Stamps
 from formica.adapters.tree import Found, blob_sha, copy_ignore_files, list_tree, write_blob
 from formica.errors import NeedsOperator
 
@@ -72,7 +73,13 @@ class Collector:
     """Collects one tree. ``scratch`` is a folder of ours that is made and removed here."""
 
     def __init__(
-        self, git: Git, *, objects: Sequence[Path], object_format: str, scratch: Path, author: Author
+        self,
+        git: Git,
+        *,
+        objects: Sequence[Path],
+        object_format: str,
+        scratch: Path,
+        author: Author,
     ) -> None:
         self._git = git
         self._objects = list(objects)
@@ -178,7 +185,8 @@ class Collector:
             for path, (mode, _) in base.items()
             if path not in files and not (mode == _GITLINK and path in folders and path not in populated)
         )
-        written = await anyio.to_thread.run_sync(self._changed, tree, files, base, bytes_limit)
+        stamps = await anyio.to_thread.run_sync(Stamps.read, tree.parent, self._format)
+        written = await anyio.to_thread.run_sync(self._changed, tree, files, base, stamps, bytes_limit)
         return _Difference(written, deleted)
 
     async def _base(self, base_sha: str) -> dict[bytes, tuple[str, str]]:
@@ -199,14 +207,17 @@ class Collector:
         tree: Path,
         files: Mapping[bytes, Found],
         base: Mapping[bytes, tuple[str, str]],
+        stamps: Stamps,
         limit: int,
     ) -> dict[bytes, Found]:
         changed = {}
         size = 0
         for path, found in files.items():
             old = base.get(path)
-            if old is not None and old == (found.mode, blob_sha(tree, path, found, self._format)):
-                continue
+            if old is not None and old[0] == found.mode:
+                known = found.stamp and stamps.sha(path, found.stamp)
+                if old[1] == (known or blob_sha(tree, path, found, self._format)):
+                    continue
             changed[path] = found
             size += found.size
             if size > limit:

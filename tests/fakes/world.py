@@ -25,6 +25,7 @@ from tests.fakes.forge import FakeForge
 from tests.fakes.hooks import Hooks, VirtualClock
 from tests.fakes.issues import FakeIssues
 from tests.fakes.repository import FakeRemote, FakeRepository
+from tests.fakes.transcripts import FakeTranscripts
 from tests.fakes.verifier import FakeVerifier
 
 Json = dict[str, Any]
@@ -121,6 +122,7 @@ class Daemon:
         self.repository = FakeRepository(world.remote, world.hooks, root=Path("/") / host)
         self.agent = FakeAgent(self.repository.trees, world.hooks, at_work=world.at_work)
         self.verifier = FakeVerifier(world.hooks)
+        self.transcripts = FakeTranscripts()
         self._places = policy.max_workers if places is None else places
         self.restart()
 
@@ -145,6 +147,7 @@ class Daemon:
             agent_timeout_seconds=self.policy.minutes_per_run * 60.0,
             agent_stall_seconds=600.0,
             new_id=world.new_id,
+            transcripts=self.transcripts,
         )
         self.worker = Worker(self.context, anyio.CapacityLimiter(self._places))
 
