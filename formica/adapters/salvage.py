@@ -107,10 +107,11 @@ class Salvage:
         if not await anyio.to_thread.run_sync(tree.is_dir):
             await collector.make()
             return base
-        plain = await collector.commit(tree, base, message=message, agent_index=None)
         limit = BYTES_LIMIT
-        if await self._tree(collector.staging, plain) == published:
-            limit = _IGNORED_LIMIT
+        if published is not None:
+            plain = await collector.commit(tree, base, message=message, agent_index=None)
+            if await self._tree(collector.staging, plain) == published:
+                limit = _IGNORED_LIMIT
         try:
             return await collector.commit(
                 tree, base, message=message, agent_index=None, ignored_too=True, bytes_limit=limit

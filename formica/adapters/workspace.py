@@ -26,6 +26,7 @@ from formica.adapters.recovery import Recovery
 from formica.adapters.room import Room
 from formica.adapters.salvage import PUSHED, Salvage
 from formica.adapters.sandbox import end_leftover_run
+from formica.adapters.stamps import copy_index
 from formica.adapters.warm import WarmTrees
 from formica.errors import Broken, FormicaError, NeedsOperator, Refused, Retryable
 from formica.ports import Change, CommitFacts, RepositoryFacts, Workspace
@@ -177,6 +178,7 @@ class GitRepository:
                     item = await anyio.to_thread.run_sync(self._folders.create, marker)
             if cold:
                 await self._cloner.make(item.root, marker.base_sha, marker.branch)
+            await anyio.to_thread.run_sync(copy_index, item.root)
             self._wanted.set()
             return _workspace(await anyio.to_thread.run_sync(self._folders.finish, item))
 
