@@ -16,7 +16,7 @@ import anyio
 
 from formica.adapters.checkout import Checkouts
 from formica.adapters.git import Git
-from formica.adapters.sandbox import agent_environment, run_command
+from formica.adapters.sandbox import UNCONFINED, Sandbox, agent_environment, object_folders, run_command
 from formica.ports import Change, CommandResult, FileChange, Json, Proof, StopCheck, Workspace
 from formica.rules.testfiles import detect_test_command, is_test_path
 
@@ -68,8 +68,10 @@ class LocalVerifier:
         hooks_path: str | None = None,
         timeout_seconds: float = 900,
         stall_seconds: float = 300,
+        sandbox: Sandbox = UNCONFINED,
     ) -> None:
         self._git = git
+        self._sandbox = sandbox
         self._path = path
         self._test_command = test_command
         self._setup_command = setup_command
@@ -189,6 +191,9 @@ class LocalVerifier:
             timeout_seconds=self._timeout,
             stall_seconds=self._stall,
             check=case.check,
+            sandbox=self._sandbox,
+            writable=[tree.parent / "repo.git", home],
+            readable=await anyio.to_thread.run_sync(object_folders, case.workspace.root / "in.git"),
         )
         case.commands.append(
             {
