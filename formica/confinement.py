@@ -14,7 +14,7 @@ from formica.adapters.isolation import Bubblewrap, Limits, Sandbox, choose_isola
 from formica.adapters.toolchain import ToolchainFinder
 from formica.settings import Settings, home_folder, network_environment, search_path
 
-__all__ = ["isolation_of", "open_sandbox", "toolchain_of"]
+__all__ = ["isolation_of", "missing_isolation", "open_sandbox", "toolchain_of", "variable_names"]
 
 MODEL_URL = "FORMICA_MODEL_URL"
 
@@ -24,6 +24,17 @@ def isolation_of(settings: Settings) -> Bubblewrap | None:
     if settings.agent.sandbox == "off":
         return None
     return choose_isolation(settings.agent.sandbox, find_bubblewrap(search_path()))
+
+
+def missing_isolation() -> str:
+    """Why there is no isolation on this host, or nothing. Blocking."""
+    found = find_bubblewrap(search_path())
+    return found if isinstance(found, str) else ""
+
+
+def variable_names(settings: Settings) -> list[str]:
+    """The variables a run finds its endpoints in, the model's first."""
+    return list(_variables(settings))
 
 
 @asynccontextmanager
