@@ -71,7 +71,7 @@ class ToolchainFinder:
         self._words = [Path(word) for word in words if word.startswith("/")]
         self._path = [Path(folder) for folder in dict.fromkeys(path.split(":")) if folder.startswith("/")]
         self._home = home
-        self._private = [Path(os.path.realpath(path)) for path in private]
+        self._private = private
         self._reached: dict[Path, tuple[int, tuple[Path, ...]]] = {}
 
     def find(self) -> Toolchain:
@@ -151,7 +151,7 @@ class ToolchainFinder:
             return "it is the whole host"
         if real in {home / ".local" for home in homes}:
             return "it holds more than programs"
-        if any(real.is_relative_to(private) for private in self._private):
+        if any(real.is_relative_to(os.path.realpath(private)) for private in self._private):
             return "it is private"
         return ""
 
