@@ -74,8 +74,9 @@ class Salvage:
         safe = {await self._tree(staging, base), published}
         refs: list[str] = []
         for sha in dict.fromkeys([snapshot, *shas]):
-            tree = await self._tree(staging, sha)
-            if tree is None or tree in safe or await self._mirror.resolve(sha):
+            if await self._tree(staging, sha) is None or await self._mirror.resolve(sha):
+                continue
+            if await self._trees_since(staging, base, sha) <= safe:
                 continue
             refs.append(f"refs/salvage/{len(refs)}")
             await self._git.run(
@@ -136,6 +137,17 @@ class Salvage:
         if found.code != 0 or await self._mirror.resolve(f"{PUSHED}/{found.text}") is None:
             return None
         return await self._tree(clean, found.text)
+
+    async def _trees_since(self, git_dir: Path, base: str, sha: str) -> set[str | None]:
+        """The trees of a commit and of everything between it and the base: what was committed and taken back
+        again is work too."""
+        listed = await self._git.run(
+            *("rev-list", "--no-commit-header", "--format=%T", "--end-of-options", sha, f"^{base}"),
+            git_dir=git_dir,
+            doing="list the agent's commits",
+            failure=NeedsOperator,
+        )
+        return set(listed.text.split())
 
     async def _tree(self, git_dir: Path, sha: str) -> str | None:
         """The tree of a commit that is there, else None."""

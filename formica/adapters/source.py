@@ -139,7 +139,7 @@ class SourceReader:
         source = await self.find()
         if source.checkout is None:
             return None
-        value = await self._read_setting(source.checkout, "core.hooksPath")
+        value = await self._read_setting(source.checkout, "core.hooksPath", "--local", "--includes")
         inside = bool(value) and not value.startswith(("/", "~")) and ".." not in Path(value).parts
         return value if inside else None
 
@@ -175,9 +175,12 @@ class SourceReader:
         git_dir = await anyio.to_thread.run_sync(_checkout_git_dir, remote.path)
         await self.refuse_incomplete(git_dir or remote.path)
 
-    async def _read_setting(self, git_dir: Path, key: str) -> str:
+    async def _read_setting(self, git_dir: Path, key: str, *scope: str) -> str:
         output = await self._git.run(
-            *("config", "-z", "--get", key), git_dir=git_dir, doing="read the checkout's settings", ok=(0, 1)
+            *("config", *scope, "-z", "--get", key),
+            git_dir=git_dir,
+            doing="read the checkout's settings",
+            ok=(0, 1),
         )
         return output.text.rstrip("\0")
 
