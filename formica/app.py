@@ -23,6 +23,7 @@ from formica.adapters.events import DEFAULT_ENTITY_TYPES, PollIntake, WebhookInt
 from formica.adapters.git import Git
 from formica.adapters.local_forge import LocalForge
 from formica.adapters.pool_client import PoolClient, ServerClock
+from formica.adapters.setup_cache import SetupCache
 from formica.adapters.transcripts import TranscriptFolder, read_transcript
 from formica.adapters.verification import LocalVerifier
 from formica.adapters.workspace import GitRepository
@@ -179,6 +180,7 @@ async def _open_supervisor(
                 test_command=settings.repository.test_command,
                 setup_command=settings.repository.setup_command,
                 hooks_path=await repository.hooks_path(),
+                cache=SetupCache(settings.state_folder / "setup"),
                 sandbox=sandbox,
             ),
             forge=LocalForge(
