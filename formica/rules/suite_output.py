@@ -38,31 +38,42 @@ _JEST_NAME = re.compile(r"^ +● (.+ › .+|\S.*)$", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class _Unclear(Exception):
+    """A runner printed its end, and it does not fit the rest."""
+
+
 def read_suite(output: str) -> Suite | None:
     """The failing tests in all that a test command printed, or None where that cannot be told for sure."""
     plain = _COLOUR.sub("", output).replace("\r\n", "\n")
-    found = [suite for reader in _READERS if (suite := reader(plain)) is not None]
+    try:
+        found = [suite for reader in _READERS if (suite := reader(plain)) is not None]
+    except _Unclear:
+        return None
     return found[0] if len(found) == 1 else None
 
 
 def _pytest(output: str) -> Suite | None:
     ends = _PYTEST_END.findall(output)
-    if len(ends) != 1:
+    if not ends:
         return None
+    if len(ends) > 1:
+        raise _Unclear
     counts = {kind.rstrip("s"): int(count) for count, kind in _PYTEST_COUNT.findall(ends[0])}
     names = _PYTEST_NAME.findall(output)
     if len(names) != counts.get("failed", 0) + counts.get("error", 0):
-        return None
+        raise _Unclear
     return Suite(frozenset(names), sum(counts.values()))
 
 
 def _unittest(output: str) -> Suite | None:
     ends = _UNITTEST_END.findall(output)
-    if len(ends) != 1:
+    if not ends:
         return None
+    if len(ends) > 1:
+        raise _Unclear
     names = _UNITTEST_NAME.findall(output)
     if len(names) != sum(map(int, _UNITTEST_COUNT.findall(ends[0][1]))):
-        return None
+        raise _Unclear
     return Suite(frozenset(names), int(ends[0][0]))
 
 
@@ -71,28 +82,34 @@ def _go(output: str) -> Suite | None:
     failed = [package for verdict, package, _ in packages if verdict == "FAIL"]
     names = _GO_NAME.findall(output)
     built = [package for verdict, package, note in packages if verdict == "FAIL" and "build failed" in note]
-    if not packages or (len(failed) > len(built)) != bool(names):
+    if not packages:
         return None
+    if (len(failed) > len(built)) != bool(names):
+        raise _Unclear
     return Suite(frozenset([*names, *built]), len(packages))
 
 
 def _cargo(output: str) -> Suite | None:
     ends = _CARGO_END.findall(output)
-    if not ends or "could not compile" in output:
+    if not ends:
         return None
+    if "could not compile" in output:
+        raise _Unclear
     names = [name for block in _CARGO_NAMES.findall(output) for name in block.split()]
     if len(names) != sum(int(failed) for _, failed in ends):
-        return None
+        raise _Unclear
     return Suite(frozenset(names), sum(int(passed) + int(failed) for passed, failed in ends))
 
 
 def _jest(output: str) -> Suite | None:
     ends = _JEST_END.findall(output)
-    if len(ends) != 1:
+    if not ends:
         return None
+    if len(ends) > 1:
+        raise _Unclear
     names = set(_JEST_NAME.findall(output))
     if len(names) != int(ends[0][0] or 0):
-        return None
+        raise _Unclear
     return Suite(frozenset(names), int(ends[0][1]))
 
 
