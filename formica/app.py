@@ -23,18 +23,23 @@ from formica.adapters.events import DEFAULT_ENTITY_TYPES, PollIntake, WebhookInt
 from formica.adapters.git import Git
 from formica.adapters.local_forge import LocalForge
 from formica.adapters.pool_client import PoolClient, ServerClock
-from formica.adapters.sandbox import sandbox_mode
+from formica.adapters.setup_cache import SetupCache
+from formica.adapters.transcripts import TranscriptFolder, read_transcript
 from formica.adapters.verification import LocalVerifier
 from formica.adapters.workspace import GitRepository
+from formica.confinement import isolation_of, open_sandbox
 from formica.desk import Desk
 from formica.doctor import diagnose
 from formica.errors import Refused
 from formica.rules.facts import RepositoryFacts
+from formica.rules.plan import Plan
 from formica.rules.policy import Policy, unattended
+from formica.rules.secret_forms import LiveSecrets
 from formica.rules.triage import parse_rows, reported_build, triage_row
 from formica.settings import (
     ConfigurationError,
     Settings,
+    live_secrets,
     network_environment,
     notify_socket,
     protected_areas,
@@ -50,6 +55,7 @@ from formica.worker.switch import Switch
 __all__ = ["check_runnable", "open_desk", "policy_of", "run_daemon"]
 
 Json = dict[str, Any]
+TRANSCRIPTS = "transcripts"
 AUTHOR_EMAIL = "formica@users.noreply.github.com"
 log = structlog.get_logger("formica.app")
 
@@ -83,7 +89,7 @@ def forge_repository(settings: Settings) -> str:
 
 
 def check_runnable(settings: Settings) -> None:
-    """Everything `run` needs, before anything starts.
+    """Everything `run` needs, before anything starts. Blocking: isolation is tried out.
 
     Raises:
         ConfigurationError: a key is missing.
@@ -93,12 +99,13 @@ def check_runnable(settings: Settings) -> None:
     forge_repository(settings)
     if settings.agent.command is None:
         raise ConfigurationError("agent.command is missing: the program that works in the tree")
-    isolation = sandbox_mode(settings.agent.sandbox)
+    isolation = isolation_of(settings)
     alone = unattended(policy_of(settings))
-    if alone and isolation == "none" and settings.agent.sandbox == "auto":
+    if alone and isolation is None and settings.agent.sandbox == "auto":
         raise Refused(
-            f"{' and '.join(alone)}: unattended work needs isolation, and this version has none; "
-            'set [agent] sandbox = "off" to accept that, or use consent and auto_fix = false',
+            f"{' and '.join(alone)}: unattended work needs isolation, and bubblewrap (bwrap) is missing or does "
+            'not work here ("formica doctor" says why); install it, or set [agent] sandbox = "off" to go without, '
+            "or use consent and auto_fix = false",
             rule=alone[0],
         )
 
@@ -121,14 +128,17 @@ async def open_desk(settings: Settings) -> AsyncIterator[Desk]:
 
 async def run_daemon(settings: Settings, *, once: bool) -> bool:
     """Run until SIGTERM or SIGINT, or with ``once`` until everything open rests. False: not all was done."""
-    check_runnable(settings)
+    await anyio.to_thread.run_sync(check_runnable, settings)
     with state_folder.hold(settings.state_folder) as owner:
-        async with _open_supervisor(settings, owner) as (supervisor, intake):
+        async with _open_supervisor(settings, owner) as (supervisor, intake, repository):
             if once:
-                return await supervisor.run_once()
+                rests = await supervisor.run_once()
+                await repository.clean()
+                return rests
             stop = anyio.Event()
             async with anyio.create_task_group() as group:
                 group.start_soon(_stop_on_signal, stop)
+                group.start_soon(repository.maintain)
                 await supervisor.run(intake, stop)
                 group.cancel_scope.cancel()
             return True
@@ -142,28 +152,36 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 
 @asynccontextmanager
-async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tuple[Supervisor, Intake]]:
+async def _open_supervisor(
+    settings: Settings, owner: str
+) -> AsyncIterator[tuple[Supervisor, Intake, GitRepository]]:
     clock = ServerClock()
     name = settings.daemon.name
     policy = policy_of(settings)
-    async with PoolClient(settings.server.url, settings.server_key, name, clock) as client:
+    secrets = LiveSecrets(live_secrets(settings))
+    async with (
+        open_sandbox(settings) as sandbox,
+        PoolClient(settings.server.url, settings.server_key, name, clock) as client,
+    ):
         switch = Switch(client, monotonic)
         await _first_contact(client, switch, name, owner)
         repository = _repository(settings)
-        await repository.sweep()
+        await repository.recover()
         context = Context(
             name=name,
             owner=owner,
             host=socket.gethostname(),
             issues=client,
             repository=repository,
-            agent=CommandAgent(settings.agent.command or [], path=search_path()),
+            agent=CommandAgent(settings.agent.command or [], path=search_path(), sandbox=sandbox),
             verifier=LocalVerifier(
                 _git(settings),
                 path=search_path(),
                 test_command=settings.repository.test_command,
                 setup_command=settings.repository.setup_command,
                 hooks_path=await repository.hooks_path(),
+                cache=SetupCache(settings.state_folder / "setup"),
+                sandbox=sandbox,
             ),
             forge=LocalForge(
                 client,
@@ -181,6 +199,13 @@ async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tupl
             agent_timeout_seconds=settings.agent.timeout_seconds,
             agent_stall_seconds=settings.agent.stall_seconds,
             new_id=_new_id,
+            transcripts=TranscriptFolder(
+                settings.state_folder / TRANSCRIPTS,
+                secrets,
+                days=settings.daemon.transcript_days,
+                total_bytes=settings.daemon.transcript_bytes,
+            ),
+            secrets=secrets,
         )
         supervisor = Supervisor(
             context,
@@ -189,7 +214,7 @@ async def _open_supervisor(settings: Settings, owner: str) -> AsyncIterator[tupl
             drain_seconds=settings.daemon.drain_seconds,
             notify=systemd.notifier(notify_socket()),
         )
-        yield supervisor, _intake(settings, client)
+        yield supervisor, _intake(settings, client, secrets), repository
 
 
 async def _first_contact(client: PoolClient, switch: Switch, name: str, owner: str) -> None:
@@ -215,6 +240,8 @@ def _repository(settings: Settings) -> GitRepository:
         author_name=settings.daemon.name,
         author_email=AUTHOR_EMAIL,
         default_branch=settings.repository.default_branch,
+        min_free_bytes=settings.daemon.min_free_bytes,
+        workspace_bytes=settings.daemon.workspace_bytes,
     )
 
 
@@ -255,6 +282,30 @@ async def _facts(source: GitRepository, row: Json) -> RepositoryFacts:
     return await source.facts(sha=build.sha, version=build.named_release, ref=build.ref)
 
 
+def transcript(settings: Settings, plan: Plan) -> Json:
+    """The record of the plan's last agent session: {issue_number, transcript, state, says, hash, text}.
+
+    ``state``: ``whole`` (its sha256 is the plan's), ``altered``, ``elsewhere``, ``gone`` or ``none``.
+    """
+    row: Json = {
+        "issue_number": plan.issue_number,
+        "transcript": plan.transcript,
+        "hash": plan.transcript_hash,
+        "text": None,
+    }
+    if plan.transcript is None:
+        return row | {"state": "none", "says": "no agent session of this plan has a record"}
+    stored = read_transcript(settings.state_folder / TRANSCRIPTS, plan.transcript)
+    if stored is not None:
+        whole = stored[1] == plan.transcript_hash
+        says = "" if whole else f"altered: its sha256 is {stored[1]}, the plan says {plan.transcript_hash}"
+        return row | {"state": "whole" if whole else "altered", "says": says, "text": stored[0]}
+    if plan.home != state_folder.owner_of(settings.state_folder):
+        where = f"on host {plan.host}, in the state folder of the daemon that ran it"
+        return row | {"state": "elsewhere", "says": f"{plan.transcript} lies {where}"}
+    return row | {"state": "gone", "says": f"{plan.transcript} is not kept any more"}
+
+
 async def doctor(settings: Settings) -> list[Json]:
     """A row a check: {check, ok, detail}."""
     settings.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -263,10 +314,11 @@ async def doctor(settings: Settings) -> list[Json]:
         path=search_path(),
         check_runnable=lambda: check_runnable(settings),
         open_repository=lambda: _repository(settings),
+        open_sandbox=lambda: open_sandbox(settings),
     )
 
 
-def _intake(settings: Settings, client: PoolClient) -> Intake:
+def _intake(settings: Settings, client: PoolClient, secrets: LiveSecrets) -> Intake:
     events = settings.events
     filters: Json = {
         "entity_types": events.entity_types or DEFAULT_ENTITY_TYPES,
@@ -277,7 +329,7 @@ def _intake(settings: Settings, client: PoolClient) -> Intake:
         return PollIntake(client, filters, settings.state_folder / "event_cursor")
     host, _, port = events.listen.rpartition(":")
     return WebhookIntake(
-        client, host.strip("[]"), int(port), filters, settings.state_folder / "subscription.json"
+        client, host.strip("[]"), int(port), filters, settings.state_folder / "subscription.json", secrets.add
     )
 
 

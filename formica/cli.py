@@ -167,6 +167,20 @@ def plan(number: Number, config: Config = None, as_json: AsJson = False) -> None
         print(printable(plan_markdown(found)))
 
 
+@application.command(epilog="Example: formica transcript 7 --config formica.toml")
+def transcript(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """What the agent was told and printed in its last session for issue N, checked against the plan's hash."""
+    loaded = _load(config)
+    found: Plan = _at_desk(config, lambda desk: desk.plan(number))
+    record = wiring.transcript(loaded, found)
+    if as_json:
+        print(json.dumps(record, indent=2))
+    elif record["text"] is not None:
+        print(printable(record["text"]), end="")
+    if record["state"] != "whole":
+        _fail(FAILED, record["says"])
+
+
 def _word(config: Path | None, as_json: bool, act: Callable[[Desk], Awaitable[Plan]]) -> None:
     written: Plan = _at_desk(config, act)
     _print(_card(written), as_json, lambda card: f"#{card['issue_number']} is {card['state']}")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+from formica.adapters.isolation_trial import Finding, try_isolation
 from formica.adapters.pool_client import PoolClient, ServerClock
+from formica.adapters.sandbox import Sandbox
 from formica.adapters.workspace import GitRepository
+from formica.confinement import missing_isolation, toolchain_of, variable_names
 from formica.errors import FormicaError
-from formica.settings import ConfigurationError, Settings
+from formica.settings import ConfigurationError, Settings, home_folder
 
 __all__ = ["diagnose"]
 
@@ -26,6 +32,7 @@ async def diagnose(
     path: str,
     check_runnable: Callable[[], None],
     open_repository: Callable[[], GitRepository],
+    open_sandbox: Callable[[], AbstractAsyncContextManager[Sandbox]],
 ) -> list[Json]:
     """A row a check: {check, ok, detail}. Nothing is changed but the mirror in the state folder."""
     rows = [
@@ -36,8 +43,7 @@ async def diagnose(
         await _row("agent", lambda: _agent(settings, path)),
         await _row("state folder", lambda: _state(settings.state_folder)),
     ]
-    rows.append(_isolation(settings))
-    return rows
+    return rows + await _isolation(settings, path, open_sandbox)
 
 
 async def _row(name: str, check: Callable[[], Awaitable[str]]) -> Json:
@@ -48,7 +54,7 @@ async def _row(name: str, check: Callable[[], Awaitable[str]]) -> Json:
 
 
 async def _configuration(check_runnable: Callable[[], None]) -> str:
-    check_runnable()
+    await anyio.to_thread.run_sync(check_runnable)
     return "complete"
 
 
@@ -96,14 +102,46 @@ async def _state(folder: Path) -> str:
     return f"{folder}, {free // (1 << 30)} GiB free"
 
 
-def _isolation(settings: Settings) -> Json:
-    """Not a failure by itself: what holds and what does not, said plainly."""
+async def _isolation(
+    settings: Settings, path: str, open_sandbox: Callable[[], AbstractAsyncContextManager[Sandbox]]
+) -> list[Json]:
+    """What keeps runs apart from this host, and each thing it was seen to stop or not. Without isolation that
+    is no failure by itself, unless it is required."""
+    accepted = settings.agent.sandbox != "required"
+    try:
+        toolchain = await anyio.to_thread.run_sync(toolchain_of(settings).find)
+        async with open_sandbox() as sandbox:
+            findings = await try_isolation(
+                sandbox,
+                state=settings.state_folder,
+                home=home_folder(),
+                path=path,
+                shown=toolchain.folders,
+                variables=variable_names(settings),
+            )
+            isolated = sandbox.kind == "bubblewrap"
+    except (FormicaError, ConfigurationError) as problem:
+        return [{"check": "isolation", "ok": False, "detail": str(problem)}]
+    detail = "bubblewrap" if isolated else await anyio.to_thread.run_sync(_without, settings)
+    if isolated and toolchain.left_out:
+        detail += f"; not shown to runs: {'; '.join(toolchain.left_out)}"
+    first = {"check": "isolation", "ok": isolated or accepted, "detail": detail}
+    return [first, *(_found(finding, accepted=accepted and not isolated) for finding in findings)]
+
+
+def _found(finding: Finding, *, accepted: bool) -> Json:
+    prefix = "" if finding.holds else "does not hold: "
     return {
-        "check": "isolation",
-        "ok": settings.agent.sandbox != "required",
-        "detail": (
-            "none in this version. Holds: an environment without secrets, every child ended with the run, git "
-            "never run in the agent's tree, publishing only through the gates. Does not hold: the agent can read "
-            "and write what this user can, and reach the network. Run formica as a user of its own"
-        ),
+        "check": f"isolation: {finding.name}",
+        "ok": finding.holds or accepted,
+        "holds": finding.holds,
+        "detail": f"{prefix}{finding.detail}",
     }
+
+
+def _without(settings: Settings) -> str:
+    why = '[agent] sandbox = "off"' if settings.agent.sandbox == "off" else missing_isolation()
+    return (
+        f"none ({why}). git is never run in the agent's tree and publishing has its gates all the same; run "
+        "formica as a user of its own"
+    )

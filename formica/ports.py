@@ -30,6 +30,8 @@ __all__ = [
     "Repository",
     "RepositoryFacts",
     "StopCheck",
+    "Transcript",
+    "Transcripts",
     "Verifier",
     "VersionMismatch",
     "Workspace",
@@ -148,7 +150,8 @@ class CommandResult:
 
     exit_code: int | None
     """None when it was ended by us."""
-    reason: Literal["exited", "timeout", "stalled", "stopped", "unstartable"]
+    reason: Literal["exited", "timeout", "stalled", "stopped", "unstartable", "memory", "processes", "disk"]
+    """How it ended; the last three are limits of ours that it reached."""
     seconds: float
     output_tail: str
     """The last 20,000 characters of what it printed."""
@@ -176,6 +179,21 @@ class AgentSession(Protocol):
         """Pure: no proof of success is not success."""
 
 
+class Transcripts(Protocol):
+    """The record of each agent run on this host; it outlives the workspace."""
+
+    async def keep(self, issue_number: int, run_id: str, *, prompt: str, log_path: Path) -> Transcript | None:
+        """Store prompt and log, redacted; None when the disk would not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    name: str
+    """Its file's name below `<state>/transcripts`."""
+    hash: str
+    """sha256 hex of the stored file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """Base with the test part of the diff alone must fail, head must pass."""
@@ -189,7 +207,8 @@ class Proof:
     hooks_passed: bool | None
     """None: the project has no hooks that run on commit."""
     commands: tuple[Json, ...] = ()
-    """Each command run: name, argv, exit_code, seconds, output_tail."""
+    """Each command run: name, argv, exit_code, reason, seconds, output_tail, log (the path of all it printed,
+    relative to the state folder) and log_hash (its sha256)."""
 
 
 class Verifier(Protocol):

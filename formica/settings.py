@@ -7,10 +7,13 @@ anything starts. Values stop at `app.py`.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -27,7 +30,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 __all__ = ["ConfigurationError", "Settings", "load", "resource"]
 
 PREFIX = "FORMICA_"
-NOT_SETTINGS = {"FORMICA_PROMPT_FILE", "FORMICA_CONFIG"}
+NOT_SETTINGS = {"FORMICA_PROMPT_FILE", "FORMICA_CONFIG", "FORMICA_MODEL_URL"}
+RUN_VARIABLES = {"PATH", "HOME", "TMPDIR", "LD_PRELOAD", "LD_LIBRARY_PATH", "FORMICA_PROMPT_FILE"}
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|PASSWD|KEY)(?:$|_)", re.IGNORECASE
+)
 NOT_BUILT = "is not built into this version"
 
 
@@ -99,6 +106,39 @@ class AgentSection(Section):
     timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1_800.0
     stall_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     sandbox: Literal["auto", "required", "off"] = "auto"
+    endpoints: list[str] = Field(default_factory=list)
+    url_variables: dict[str, str] = Field(default_factory=dict)
+    model_key: SecretStr | None = None
+    model_key_file: Path | None = None
+    model_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")] = "authorization"
+    memory_mb: Annotated[int, Field(ge=64)] = 4_096
+    processes: Annotated[int, Field(ge=8)] = 1_024
+    disk_mb: Annotated[int, Field(ge=1)] = 4_096
+    scratch_mb: Annotated[int, Field(ge=1)] = 1_024
+
+    @field_validator("endpoints")
+    @classmethod
+    def _addresses(cls, endpoints: list[str]) -> list[str]:
+        for url in endpoints:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii():
+                raise ValueError("each must be an http:// or https:// URL")
+            if parts.username is not None or parts.query or parts.fragment:
+                raise ValueError(
+                    "must hold no credentials and no query; the key goes into agent.model_key_file"
+                )
+        return [url.rstrip("/") for url in endpoints]
+
+    @field_validator("url_variables")
+    @classmethod
+    def _below_endpoints(cls, variables: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        endpoints = info.data.get("endpoints", [])
+        for name, url in variables.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in RUN_VARIABLES:
+                raise ValueError(f"{name!r} is not a variable a run can be given")
+            if not any(url == endpoint or url.startswith(f"{endpoint}/") for endpoint in endpoints):
+                raise ValueError(f"{name} must be one of agent.endpoints, or below one")
+        return variables
 
     @field_validator("adapter", mode="before")
     @classmethod
@@ -189,6 +229,10 @@ class DaemonSection(Section):
     reconcile_seconds: Annotated[float, Field(gt=0, le=3_600)] = 60.0
     lease_seconds: Annotated[float, Field(ge=1, le=3_600)] = 30.0
     drain_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
+    min_free_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
+    workspace_bytes: Annotated[int, Field(ge=1024**2)] = 10 * 1024**3
+    transcript_days: Annotated[float, Field(gt=0)] = 90.0
+    transcript_bytes: Annotated[int, Field(ge=0)] = 1024**3
 
 
 class Settings(BaseSettings):
@@ -228,11 +272,19 @@ class Settings(BaseSettings):
             return self.server.key.get_secret_value().strip()
         for path in (self.server.key_file, _credential("formica-server-key")):
             if path is not None:
-                return _secret_file(path)
+                return _secret_file("server.key_file", path)
         raise ConfigurationError(
             "server.key is missing: set FORMICA_SERVER__KEY or [server] key_file "
             "(the pool server's first start writes operator.key into its state folder)"
         )
+
+    @property
+    def model_key(self) -> str | None:
+        """The key lent to the model's endpoint; raises ConfigurationError when its file cannot be read."""
+        if self.agent.model_key is not None:
+            return self.agent.model_key.get_secret_value().strip() or None
+        path = self.agent.model_key_file or _credential("formica-model-key")
+        return None if path is None else _secret_file("agent.model_key_file", path)
 
     @property
     def state_folder(self) -> Path:
@@ -277,9 +329,40 @@ def resource(name: str) -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / name
 
 
+def live_secrets(settings: Settings) -> list[str]:
+    """Every credential this daemon holds or could be robbed of: its settings', its credentials folder's, and
+    what its environment calls a secret."""
+    found = [settings.server_key, settings.model_key or "", *_secret_values(settings)]
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder:
+        with suppress(OSError):
+            files = [path for path in Path(folder).iterdir() if path.is_file()]
+            found += [path.read_text(encoding="utf-8", errors="replace").strip() for path in files]
+    found += [
+        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and "/" not in value[:1]
+    ]
+    return [value for value in found if value]
+
+
+def _secret_values(model: BaseModel) -> list[str]:
+    found = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, SecretStr):
+            found.append(value.get_secret_value().strip())
+        elif isinstance(value, BaseModel):
+            found += _secret_values(value)
+    return found
+
+
 def search_path() -> str:
     """The daemon's ``PATH``, for the programs it starts."""
     return os.environ.get("PATH", os.defpath)
+
+
+def home_folder() -> Path:
+    """The home of the user the daemon runs as."""
+    return Path.home()
 
 
 def network_environment() -> dict[str, str]:
@@ -341,6 +424,8 @@ def _anchor(settings: Settings, path: Path | None) -> None:
         settings.policy.file = folder / settings.policy.file.expanduser()
     if settings.server.key_file is not None:
         settings.server.key_file = folder / settings.server.key_file.expanduser()
+    if settings.agent.model_key_file is not None:
+        settings.agent.model_key_file = folder / settings.agent.model_key_file.expanduser()
 
 
 def _credential(name: str) -> Path | None:
@@ -349,13 +434,13 @@ def _credential(name: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def _secret_file(path: Path) -> str:
+def _secret_file(key: str, path: Path) -> str:
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ConfigurationError(f"server.key_file: {path} cannot be read ({error.strerror})") from None
+        raise ConfigurationError(f"{key}: {path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"server.key_file: {path} is not text") from None
+        raise ConfigurationError(f"{key}: {path} is not text") from None
     if not secret:
-        raise ConfigurationError(f"server.key_file: {path} is empty")
+        raise ConfigurationError(f"{key}: {path} is empty")
     return secret

@@ -1,6 +1,7 @@
 """Clean checkouts for verification: made by us, from objects of ours, each with a clone of its own.
 
-A program of the project runs in them, so each is used for one run and git is never run in it again.
+A program of the project runs in them, so each is used for one run and git is never run in it again. All of an
+item's are made at the same place, one after the other: what a set-up wrote into a tree may name that place.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,11 +20,22 @@ from formica.adapters.git import Git, make_bare_repository
 from formica.adapters.items import delete_tree
 from formica.errors import NeedsOperator
 from formica.ports import FileChange, Workspace
-from formica.rules.testfiles import LOCK_FILES
+from formica.rules.testfiles import is_lock_path
 
-__all__ = ["Checkouts"]
+__all__ = ["Checkout", "Checkouts"]
 
+# What `make`, `rake`, `just` and `task` read without being told.
+_BUILD_FILES = {"Makefile", "makefile", "GNUmakefile", "Rakefile", "justfile", "Justfile", "Taskfile.yml"}
 _FILE_LIMIT = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """One checkout: the tree, its repository, and an empty HOME of its own."""
+
+    tree: Path
+    repository: Path
+    home: Path
 
 
 class Checkouts:
@@ -60,32 +73,34 @@ class Checkouts:
         )
         return shown.stdout.decode("utf-8", "replace") if len(shown.stdout) <= _FILE_LIMIT else ""
 
-    async def home(self, commit: str) -> Path:
-        """The HOME of runs at ``commit``: one for each state of the lock files, so that what
-        `setup_command` downloaded once serves the next checkout too."""
+    async def setup_key(self, commit: str, command: Sequence[str], path: str) -> str:
+        """What decides how a set-up comes out: the command, the PATH, the lock files, and the files the command
+        names. sha256 hex."""
         listed = await self._git.run(
-            *("ls-tree", "-z", "--full-tree", "--end-of-options", commit),
+            *("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit),
             git_dir=self._clean,
             doing="read the lock files",
         )
-        rows = [
-            row for row in listed.fields if row.rpartition(b"\t")[2].decode("utf-8", "replace") in LOCK_FILES
-        ]
-        return self._folder / f"home-{hashlib.sha256(b''.join(rows)).hexdigest()[:16]}"
+        named = {word.removeprefix("./") for word in command}
+        digest = hashlib.sha256("\0".join([path, *command]).encode("utf-8", "surrogateescape"))
+        for row in listed.fields:
+            name = row.rpartition(b"\t")[2].decode("utf-8", "surrogateescape")
+            if is_lock_path(name) or name in named or name in _BUILD_FILES:
+                digest.update(b"\0" + row)
+        return digest.hexdigest()
 
     @asynccontextmanager
     async def open(
         self,
-        name: str,
         commit: str,
         *,
         parent: str,
         only: Sequence[FileChange] | None = None,
         staged: bool = False,
-    ) -> AsyncIterator[Path]:
-        """The folder of a checkout of ``commit``. With ``only``, of ``parent`` with just these changes.
+    ) -> AsyncIterator[Checkout]:
+        """A checkout of ``commit``. With ``only``, of ``parent`` with just these changes.
         With ``staged``, HEAD is ``parent`` and the change is in the index, as before a commit."""
-        root = self._folder / name
+        root = self._folder / "work"
         await anyio.to_thread.run_sync(delete_tree, root)
         try:
             clone = root / "repo.git"
@@ -106,7 +121,7 @@ class Checkouts:
                     git_dir=clone / "worktrees" / "tree",
                     doing="stage the change for the project's hooks",
                 )
-            yield tree
+            yield Checkout(tree, clone, root / "home")
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(delete_tree, root)

@@ -1,4 +1,4 @@
-"""From an agent's tree to one commit of ours, and from two commits to the facts of a change.
+"""From an agent's tree to one commit of ours.
 
 git never runs in the agent's tree, nor with its repository's configuration: the files are read here, go
 through `git fast-import` into a repository of ours, and from there through a fetch that checks every
@@ -7,28 +7,33 @@ object. Bytes are kept as they are; no filter or line-ending conversion applies.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO
 
 import anyio
 
 from formica.adapters.git import Git, make_bare_repository
+from formica.adapters.stamps import Stamps
 from formica.adapters.tree import Found, blob_sha, copy_ignore_files, list_tree, write_blob
 from formica.errors import NeedsOperator
-from formica.ports import Change, FileChange
 
-__all__ = ["AUTHOR_DATE_FORMAT", "Author", "Collector", "quoted", "read_change", "write_commit"]
+__all__ = [
+    "AUTHOR_DATE_FORMAT",
+    "BYTES_LIMIT",
+    "Author",
+    "Collector",
+    "quoted",
+    "write_commit",
+]
 
 AUTHOR_DATE_FORMAT = "%ct"
-DIFF_TEXT_LIMIT = 200_000
 COLLECTED = "refs/formica/collected"
-_BYTES_LIMIT = 200 * 1024 * 1024
+BYTES_LIMIT = 200 * 1024 * 1024
 _INDEX_LIMIT = 64 * 1024 * 1024
 # What running or testing a project leaves behind; never wanted in a change, whatever its .gitignore says.
 _ARTEFACTS = """\
@@ -68,7 +73,13 @@ class Collector:
     """Collects one tree. ``scratch`` is a folder of ours that is made and removed here."""
 
     def __init__(
-        self, git: Git, *, objects: Sequence[Path], object_format: str, scratch: Path, author: Author
+        self,
+        git: Git,
+        *,
+        objects: Sequence[Path],
+        object_format: str,
+        scratch: Path,
+        author: Author,
     ) -> None:
         self._git = git
         self._objects = list(objects)
@@ -78,13 +89,20 @@ class Collector:
         self._staging = scratch / "staging.git"
 
     async def commit(
-        self, tree: Path, base_sha: str, *, message: str, agent_index: Path | None, ignored_too: bool = False
+        self,
+        tree: Path,
+        base_sha: str,
+        *,
+        message: str,
+        agent_index: Path | None,
+        ignored_too: bool = False,
+        bytes_limit: int = BYTES_LIMIT,
     ) -> str:
         """The sha of the tree as one commit on ``base_sha`` in a staging repository, or ``base_sha`` when
         nothing changed. The same tree, base and message give the same sha. With ``ignored_too`` files that
         the project ignores are taken as well."""
         await self.make()
-        difference = await self._difference(tree, base_sha, agent_index, ignored_too)
+        difference = await self._difference(tree, base_sha, agent_index, ignored_too, bytes_limit)
         if not difference.written and not difference.deleted:
             return base_sha
         when = await self._git.run(
@@ -154,7 +172,7 @@ class Collector:
         fresh.rename(target)
 
     async def _difference(
-        self, tree: Path, base_sha: str, agent_index: Path | None, ignored_too: bool
+        self, tree: Path, base_sha: str, agent_index: Path | None, ignored_too: bool, bytes_limit: int
     ) -> _Difference:
         files, folders = await anyio.to_thread.run_sync(list_tree, tree)
         base = await self._base(base_sha)
@@ -167,7 +185,8 @@ class Collector:
             for path, (mode, _) in base.items()
             if path not in files and not (mode == _GITLINK and path in folders and path not in populated)
         )
-        written = await anyio.to_thread.run_sync(self._changed, tree, files, base)
+        stamps = await anyio.to_thread.run_sync(Stamps.read, tree.parent, self._format)
+        written = await anyio.to_thread.run_sync(self._changed, tree, files, base, stamps, bytes_limit)
         return _Difference(written, deleted)
 
     async def _base(self, base_sha: str) -> dict[bytes, tuple[str, str]]:
@@ -184,18 +203,25 @@ class Collector:
         return base
 
     def _changed(
-        self, tree: Path, files: Mapping[bytes, Found], base: Mapping[bytes, tuple[str, str]]
+        self,
+        tree: Path,
+        files: Mapping[bytes, Found],
+        base: Mapping[bytes, tuple[str, str]],
+        stamps: Stamps,
+        limit: int,
     ) -> dict[bytes, Found]:
         changed = {}
         size = 0
         for path, found in files.items():
             old = base.get(path)
-            if old is not None and old == (found.mode, blob_sha(tree, path, found, self._format)):
-                continue
+            if old is not None and old[0] == found.mode:
+                known = found.stamp and stamps.sha(path, found.stamp)
+                if old[1] == (known or blob_sha(tree, path, found, self._format)):
+                    continue
             changed[path] = found
             size += found.size
-            if size > _BYTES_LIMIT:
-                raise NeedsOperator(f"the agent left more than {_BYTES_LIMIT >> 20} MB of changed files")
+            if size > limit:
+                raise NeedsOperator(f"the agent left more than {limit >> 20} MB of changed files")
         return changed
 
     async def _unwanted(
@@ -288,55 +314,6 @@ async def write_commit(
         doing="read the commit just written",
     )
     return written.text
-
-
-async def read_change(git: Git, git_dir: Path, base_sha: str, head_sha: str) -> Change:
-    """The facts and the diff between two commits of a clean clone of ours."""
-    options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
-    facts = await git.run(
-        *("diff-tree", "-r", "-z", "--raw", "--numstat", *options, "--end-of-options", base_sha, head_sha),
-        git_dir=git_dir,
-        doing="list the changed files",
-    )
-    diff = await git.run(
-        *("diff", "--binary", "--full-index", *options, "--end-of-options", base_sha, head_sha),
-        git_dir=git_dir,
-        doing="make the diff of the change",
-    )
-    return Change(
-        base_sha=base_sha,
-        head_sha=head_sha,
-        diff_hash=hashlib.sha256(diff.stdout).hexdigest(),
-        files=_file_changes(facts.fields),
-        diff=diff.stdout.decode("utf-8", "replace")[:DIFF_TEXT_LIMIT],
-    )
-
-
-def _file_changes(fields: Sequence[bytes]) -> tuple[FileChange, ...]:
-    raw: dict[bytes, list[str]] = {}
-    counts: dict[bytes, tuple[bytes, bytes]] = {}
-    rest = iter(fields)
-    for row in rest:
-        if row.startswith(b":"):
-            raw[next(rest)] = row[1:].decode("ascii").split(" ")
-        else:
-            added, deleted, path = row.split(b"\t", 2)
-            counts[path] = (added, deleted)
-    changes = []
-    for path, (old_mode, new_mode, _, _, status) in raw.items():
-        added, deleted = counts.get(path, (b"0", b"0"))
-        changes.append(
-            FileChange(
-                path=path.decode("utf-8", "surrogateescape"),
-                status=cast(Literal["A", "M", "D", "T"], status),
-                old_mode=old_mode,
-                new_mode=new_mode,
-                added=0 if added == b"-" else int(added),
-                deleted=0 if deleted == b"-" else int(deleted),
-                binary=added == b"-",
-            )
-        )
-    return tuple(changes)
 
 
 def quoted(path: bytes) -> bytes:

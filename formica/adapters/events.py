@@ -39,15 +39,25 @@ log = structlog.get_logger("formica.events")
 class WebhookIntake:
     """Listens on ``host:port`` (0: any free port), subscribes, and checks the subscription again and again.
 
-    ``state_file`` remembers the subscription's id, so that the next start takes the old one away.
+    ``state_file`` remembers the subscription's id, so that the next start takes the old one away; ``learned``
+    is told each secret that the server signs with.
     """
 
-    def __init__(self, client: PoolClient, host: str, port: int, filters: Json, state_file: Path) -> None:
+    def __init__(
+        self,
+        client: PoolClient,
+        host: str,
+        port: int,
+        filters: Json,
+        state_file: Path,
+        learned: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._host = host
         self._port = port
         self._filters = filters
         self._state_file = state_file
+        self._learned = learned
         self._secret: str | None = None
         self._subscription_id: str | None = None
 
@@ -127,6 +137,7 @@ class WebhookIntake:
     async def _subscribe(self, url: str) -> None:
         answer = await self._client.subscribe(url, self._filters)
         self._secret = answer["secret"]
+        self._learned(answer["secret"])
         self._subscription_id = answer["subscription_id"]
         self._state_file.write_text(json.dumps({"subscription_id": self._subscription_id}))
         log.info("intake.subscribed", subscription_id=self._subscription_id)

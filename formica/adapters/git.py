@@ -22,9 +22,19 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
+from formica.adapters.bare import PLAIN_ATTRIBUTES, make_bare_repository, write_repository_settings
 from formica.errors import Broken, FormicaError, NeedsOperator, Refused, Retryable
 
-__all__ = ["OBJECT_ID", "PLAIN_ATTRIBUTES", "Git", "GitOutput", "Remote", "make_bare_repository", "redact"]
+__all__ = [
+    "OBJECT_ID",
+    "PLAIN_ATTRIBUTES",
+    "Git",
+    "GitOutput",
+    "Remote",
+    "make_bare_repository",
+    "redact",
+    "write_repository_settings",
+]
 
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 OUTPUT_LIMIT = 64 * 1024 * 1024
@@ -72,9 +82,8 @@ _OVERRIDES = (
     ("maintenance.auto", "false"),
     ("commit.gpgSign", "false"),
     ("protocol.ext.allow", "never"),
+    ("core.alternateRefsCommand", "true"),
 )
-# With these no attribute of a tracked .gitattributes converts bytes or hides a diff: blobs are files.
-PLAIN_ATTRIBUTES = "* -text !eol -ident -filter -working-tree-encoding !diff !merge\n"
 _USERINFO = re.compile(r"(\w[\w+.-]*://)[^/\s@]*@")
 _HELPER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"^(?!-)[^/:\s]+:(?!//)")
@@ -346,19 +355,3 @@ class _Call:
 def _kill(process: Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def make_bare_repository(path: Path, *, objects: Sequence[Path], object_format: str = "sha1") -> None:
-    """A bare repository without refs that borrows ``objects``; blocking. No attribute applies in it."""
-    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
-        (path / folder).mkdir(mode=0o700, parents=True)
-    version, extension = (0, "") if object_format == "sha1" else (1, f"objectformat = {object_format}")
-    (path / "config").write_text(
-        f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n"
-        + (f"[extensions]\n\t{extension}\n" if extension else "")
-    )
-    (path / "HEAD").write_text("ref: refs/heads/none\n")
-    (path / "info" / "attributes").write_text(PLAIN_ATTRIBUTES)
-    (path / "objects" / "info" / "alternates").write_bytes(
-        b"".join(os.fsencode(folder) + b"\n" for folder in objects)
-    )

@@ -1,38 +1,27 @@
-"""The daemon's bare mirror of the maintainer's repository.
-
-The source is a URL, a bare repository, or the maintainer's checkout. A checkout is only ever read: its
-`remote.origin.url` names the real source, and only when it has no remote is it the source itself.
-"""
+"""The daemon's bare mirror of the maintainer's repository, which every item borrows its objects from."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
-from formica.adapters.git import Git, Remote
-from formica.adapters.tree import Found, blob_sha
-from formica.errors import Broken, NeedsOperator, Refused, Retryable
+from formica.adapters.git import Git, Remote, write_repository_settings
+from formica.adapters.source import Source, SourceReader
+from formica.errors import Broken, NeedsOperator, Retryable
 
 __all__ = ["Mirror"]
 
 # Flaws in old commits of real projects that harm nobody; everything else fsck knows stays an error.
 _OLD_FLAWS = ("zeroPaddedFilemode", "badTimezone", "missingSpaceBeforeDate", "missingSpaceBeforeEmail")
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    remote: Remote
-    checkout: Path | None
-    """The git directory of the maintainer's checkout, when one was named."""
-    work_tree: Path | None
-    is_checkout: bool
-    """The checkout is itself the source: it has no remote."""
+_KEEP = "refs/formica/keep"
+_GC_SECONDS = 3_600.0
+_GC = (("gc.auto", "2000"), ("gc.autoPackLimit", "50"), ("gc.autoDetach", "false"))
 
 
 class Mirror:
@@ -40,11 +29,10 @@ class Mirror:
 
     def __init__(self, git: Git, state: Path, *, source: str, default_branch: str | None = None) -> None:
         self._git = git
-        self._source_text = source
+        self._reader = SourceReader(git, source)
         self._configured_branch = default_branch
         self._mirrors = state / "mirrors"
         self._lock = anyio.Lock()
-        self._source: _Source | None = None
         self._path: Path | None = None
         self._branch = ""
         self.object_format = "sha1"
@@ -66,49 +54,29 @@ class Mirror:
 
     async def refresh(self) -> None:
         """Fetch branches and tags. ``Retryable`` when the source does not answer, ``Refused`` (rule
-        ``dirty_tree_policy``) when the source is a checkout with uncommitted work."""
+        ``dirty_tree_policy``) when the source is a checkout with uncommitted work, ``NeedsOperator`` when it
+        is empty, cut short or has no default branch."""
         async with self._lock:
-            source = await self._find_source()
+            source = await self._reader.find()
             if source.is_checkout:
-                await self._refuse_dirty(source)
-            branch = self._configured_branch or await self._remote_head(source.remote)
-            path = await self._make(source.remote)
-            await self._git.run(
-                *("fetch", "-q", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-                *("--end-of-options", source.remote.address),
-                *("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"),
-                git_dir=path,
-                remote=source.remote,
-                settings=[(f"fetch.fsck.{flaw}", "warn") for flaw in _OLD_FLAWS],
-                doing="fetch the repository",
-                failure=Retryable,
-            )
-            self._path = path
+                await self._reader.refuse_dirty(source)
+            branch = self._configured_branch
+            if branch is None or self._path is None:
+                listing = await self._reader.listing(source.remote)
+                branch = branch or listing.head_branch
+                await self._open(source.remote, listing.object_format)
+            if branch is None:
+                raise NeedsOperator("the repository names no default branch: set [repository] default_branch")
+            await self._fetch(source)
             if await self.resolve(f"refs/heads/{branch}") is None:
                 raise NeedsOperator(
                     f"the repository has no branch {branch!r}; set [repository] default_branch"
                 )
             self._branch = branch
 
-    async def head(self) -> str:
-        """The sha of the default branch in the mirror."""
-        sha = await self.resolve(f"refs/heads/{self._branch}")
-        if sha is None:
-            raise NeedsOperator(f"the repository has no branch {self._branch!r}")
-        return sha
-
     async def resolve(self, name: str) -> str | None:
         """The commit a full ref name or a sha means here, or None."""
         return await self._resolve_in(self.path, name)
-
-    async def _resolve_in(self, git_dir: Path, name: str) -> str | None:
-        output = await self._git.run(
-            *("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}"),
-            git_dir=git_dir,
-            doing="look for a commit",
-            ok=(0, 1, 128),
-        )
-        return output.text if output.code == 0 else None
 
     async def commit(self, sha: str) -> str | None:
         """The full sha when the commit is in the mirror, or only in the maintainer's clean checkout, from
@@ -116,13 +84,14 @@ class Mirror:
         found = await self.resolve(sha)
         if found is not None:
             return found if found.startswith(sha) else None
-        source = await self._find_source()
+        source = await self._reader.find()
         if source.checkout is None or source.is_checkout:
             return None
         full = await self._resolve_in(source.checkout, sha)
         if full is None or not full.startswith(sha):
             return None  # a branch whose name looks like a sha is none
-        await self._refuse_dirty(source)
+        await self._reader.refuse_dirty(source)
+        await self._reader.refuse_incomplete(source.checkout)
         await self.take(source.checkout, full, f"refs/formica/local/{full}")
         return full
 
@@ -137,148 +106,114 @@ class Mirror:
                 failure=Retryable,
             )
 
-    async def keep(self, sha: str) -> None:
-        """Hold ``sha`` while an item borrows it."""
+    async def hold(self, commit: str | None) -> str | None:
+        """Keep a commit, by default the head of the default branch, while something borrows it; its sha, or
+        None when it is nowhere."""
+        if commit is not None and await self.commit(commit) is None:
+            return None
         async with self._lock:
-            await self._git.run(
-                *("update-ref", "--end-of-options", f"refs/formica/keep/{sha}", sha),
-                git_dir=self.path,
-                doing="keep the base of an item",
-            )
+            sha = await self.resolve(commit or f"refs/heads/{self._branch}")
+            if sha is not None:
+                await self._git.run(
+                    *("update-ref", "--end-of-options", f"{_KEEP}/{sha}", sha),
+                    git_dir=self.path,
+                    doing="keep the base of an item",
+                    failure=Retryable,
+                )
+            return sha
 
     async def release(self, sha: str) -> None:
         async with self._lock:
             await self._git.run(
-                *("update-ref", "-d", "--end-of-options", f"refs/formica/keep/{sha}"),
+                *("update-ref", "-d", "--end-of-options", f"{_KEEP}/{sha}"),
                 git_dir=self.path,
                 doing="release the base of an item",
+                failure=Retryable,
+            )
+
+    async def kept(self) -> list[str]:
+        """The commits held now."""
+        listed = await self._git.run(
+            *("for-each-ref", "--format=%(objectname)", _KEEP),
+            git_dir=self.path,
+            doing="list the bases that are kept",
+        )
+        return listed.text.split()
+
+    async def behind(self, base_sha: str) -> int:
+        """How many commits the default branch, as it was fetched last, has that ``base_sha`` has not."""
+        counted = await self._git.run(
+            *("rev-list", "--count", "--end-of-options", f"refs/heads/{self._branch}", f"^{base_sha}"),
+            git_dir=self.path,
+            doing="compare the base with the default branch",
+            failure=NeedsOperator,
+        )
+        return int(counted.text)
+
+    async def tidy(self, *, at_once: bool = False) -> None:
+        """Repack when git finds it worth while, and delete what has been unreachable for two weeks, or with
+        ``at_once`` whatever is unreachable. What a living item borrows is reachable through its kept base."""
+        if not at_once:
+            await self._git.run(
+                *("gc", "--auto", "--quiet"),
+                git_dir=self.path,
+                settings=_GC,
+                doing="tidy the mirror",
+                failure=Retryable,
+                timeout_seconds=_GC_SECONDS,
+            )
+            return
+        async with self._lock:
+            await self._git.run(
+                *("gc", "--quiet", "--prune=now"),
+                git_dir=self.path,
+                doing="tidy the mirror",
+                failure=Retryable,
+                timeout_seconds=_GC_SECONDS,
             )
 
     async def hooks_path(self) -> str | None:
         """`core.hooksPath` of the maintainer's checkout when it lies inside the tree, relative to it."""
-        source = await self._find_source()
-        if source.checkout is None:
-            return None
-        value = await self._read_setting(source.checkout, "core.hooksPath")
-        inside = bool(value) and not value.startswith(("/", "~")) and ".." not in Path(value).parts
-        return value if inside else None
+        return await self._reader.hooks_path()
 
-    async def _find_source(self) -> _Source:
-        if self._source is None:
-            here = await anyio.to_thread.run_sync(os.getcwd)
-            remote = Remote.parse(self._source_text, relative_to=Path(here))
-            folder = remote.path
-            git_dir = await anyio.to_thread.run_sync(_checkout_git_dir, folder) if folder else None
-            if folder is None or git_dir is None:
-                self._source = _Source(remote, None, None, is_checkout=False)
-            else:
-                self._source = await self._source_of_checkout(folder, git_dir)
-        return self._source
-
-    async def _source_of_checkout(self, folder: Path, git_dir: Path) -> _Source:
-        common = await self._git.run(
-            *("rev-parse", "--path-format=absolute", "--git-common-dir"),
-            git_dir=git_dir,
-            doing="read the checkout",
-            failure=NeedsOperator,
-        )
-        url = await self._read_setting(git_dir, "remote.origin.url")
-        if not url:
-            names = await self._git.run(
-                *("config", "-z", "--name-only", "--get-regexp", r"^remote\..*\.url$"),
-                git_dir=git_dir,
-                doing="read the checkout's remotes",
-                ok=(0, 1),
-            )
-            if len(names.fields) > 1:
-                raise NeedsOperator(
-                    "the checkout has several remotes and none is origin: set [repository] url"
-                )
-            url = await self._read_setting(git_dir, names.text.rstrip("\0")) if names.fields else ""
-        if url:
-            return _Source(Remote.parse(url, relative_to=folder), git_dir, folder, is_checkout=False)
-        return _Source(Remote(common.text, "file"), git_dir, folder, is_checkout=True)
-
-    async def _read_setting(self, git_dir: Path, key: str) -> str:
-        output = await self._git.run(
-            *("config", "-z", "--get", key), git_dir=git_dir, doing="read the checkout's settings", ok=(0, 1)
-        )
-        return output.text.rstrip("\0")
-
-    async def _refuse_dirty(self, source: _Source) -> None:
-        """Neither the index is written nor a filter of the checkout run: stat data decides, and where git
-        must compare contents it compares plain bytes."""
-        assert source.checkout is not None
-        assert source.work_tree is not None
-        drivers = await self._git.run(
-            *(
-                "config",
-                "-z",
-                "--name-only",
-                "--get-regexp",
-                r"^filter\..*\.(clean|smudge|process|required)$",
-            ),
-            git_dir=source.checkout,
-            doing="read the checkout's filters",
-            ok=(0, 1),
-        )
-        names = {os.fsdecode(key).rpartition(".")[0] for key in drivers.fields}
-        off = [(f"{name}.{key}", "") for name in sorted(names) for key in ("clean", "smudge", "process")]
-        off += [(f"{name}.required", "false") for name in sorted(names)]
-        questions: tuple[Sequence[str], ...] = (
-            ("diff-index", "-z", "--name-only", "--cached", "--ignore-submodules=dirty", "HEAD"),
-            ("ls-files", "-z", "--others", "--exclude-standard"),
-            ("diff-files", "-z", "--raw", "--ignore-submodules=dirty", "--no-ext-diff"),
-        )
-        for question in questions:
-            output = await self._git.run(
-                *question,
-                git_dir=source.checkout,
-                work_tree=source.work_tree,
-                settings=off,
-                doing="look for uncommitted work in the checkout",
-                failure=NeedsOperator,
-            )
-            changed = output.fields
-            if "--raw" in question:
-                changed = await anyio.to_thread.run_sync(_really_changed, source.work_tree, changed)
-            if changed:
-                name = changed[0].decode("utf-8", "replace")
-                raise Refused(
-                    f"the checkout has uncommitted work ({name!r}), and what was asked for is only there: "
-                    "commit it first",
-                    rule="dirty_tree_policy",
-                )
-
-    async def _remote_head(self, remote: Remote) -> str:
-        output = await self._git.run(
-            *("ls-remote", "--symref", "--end-of-options", remote.address, "HEAD"),
-            remote=remote,
-            doing="reach the repository",
+    async def _fetch(self, source: Source) -> None:
+        await self._git.run(
+            *("fetch", "-q", "--prune", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
+            *("--end-of-options", source.remote.address),
+            *("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"),
+            git_dir=self.path,
+            remote=source.remote,
+            settings=[(f"fetch.fsck.{flaw}", "warn") for flaw in _OLD_FLAWS],
+            doing="fetch the repository",
             failure=Retryable,
         )
-        first = output.text.partition("\t")[0]
-        if not first.startswith("ref: refs/heads/"):
-            raise NeedsOperator("the repository names no default branch: set [repository] default_branch")
-        return first.removeprefix("ref: refs/heads/")
 
-    async def _make(self, remote: Remote) -> Path:
+    async def _resolve_in(self, git_dir: Path, name: str) -> str | None:
+        output = await self._git.run(
+            *("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}"),
+            git_dir=git_dir,
+            doing="look for a commit",
+            ok=(0, 1, 128),
+        )
+        return output.text if output.code == 0 else None
+
+    async def _open(self, remote: Remote, object_format: str) -> None:
+        """Make the mirror, or find it as a dead daemon left it: without its locks, with our settings alone."""
+        if self._path is not None:
+            return
         name = hashlib.sha256(remote.address.encode("utf-8", "surrogateescape")).hexdigest()[:12]
         path = self._mirrors / f"{name}.git"
         if not await anyio.to_thread.run_sync((path / "HEAD").exists):
             await anyio.to_thread.run_sync(self._clear, path)
-            self.object_format = await self._format_of(remote)
             await self._git.run(
-                *("init", "-q", "--bare", f"--object-format={self.object_format}"),
+                *("init", "-q", "--bare", f"--object-format={object_format}"),
                 *("--initial-branch=none", "--end-of-options", str(path)),
                 doing="make the mirror",
             )
-        else:
-            shown = await self._git.run(
-                "rev-parse", "--show-object-format", git_dir=path, doing="read the mirror"
-            )
-            self.object_format = shown.text
-        return path
+        await anyio.to_thread.run_sync(_unlock, path)
+        await anyio.to_thread.run_sync(_settle, path, object_format)
+        self.object_format = object_format
+        self._path = path
 
     def _clear(self, path: Path) -> None:
         """A folder without HEAD is a mirror that was never finished; nothing in it is wanted."""
@@ -286,29 +221,36 @@ class Mirror:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
 
-    async def _format_of(self, remote: Remote) -> str:
-        listed = await self._git.run(
-            *("ls-remote", "--end-of-options", remote.address, "HEAD"),
-            remote=remote,
-            doing="reach the repository",
-            failure=Retryable,
+
+def _settle(mirror: Path, object_format: str) -> None:
+    config = mirror / "config"
+    known = "sha256" if config.exists() and "objectformat = sha256" in config.read_text() else "sha1"
+    if config.exists() and known != object_format:
+        raise NeedsOperator(
+            f"the repository now names its objects by {object_format}, the mirror has {known}: another "
+            f"repository took its place; move {mirror} away to start over"
         )
-        return "sha256" if len(listed.text.partition("\t")[0]) == 64 else "sha1"
+    (mirror / "info").mkdir(exist_ok=True)
+    write_repository_settings(mirror, object_format=object_format)
+    for name in ("alternates", "http-alternates"):
+        (mirror / "objects" / "info" / name).unlink(missing_ok=True)
 
 
-def _really_changed(tree: Path, raw: Sequence[bytes]) -> list[bytes]:
-    """The paths of `diff-files --raw` but those whose stat data alone changed, as after a copy."""
-    changed = []
-    for facts, path in zip(raw[::2], raw[1::2], strict=True):
-        old_mode, new_mode, sha, _, status = facts[1:].decode("ascii").split(" ")
-        found = Found(new_mode, 0)
-        object_format = "sha256" if len(sha) == 64 else "sha1"
-        if status != "M" or old_mode != new_mode or blob_sha(tree, path, found, object_format) != sha:
-            changed.append(path)
-    return changed
+def _unlock(mirror: Path) -> None:
+    """Remove the locks of a git that died. One that outlived its daemon still needs them."""
+    locks = [*mirror.rglob("*.lock"), *mirror.glob("packed-refs.new")]
+    if not locks:
+        return
+    if any(str(mirror).encode() in argument for argument in _arguments_of_processes()):
+        raise Retryable(
+            "a git that a killed daemon left still works in the mirror: waiting for it", after_seconds=5
+        )
+    for lock in locks:
+        lock.unlink(missing_ok=True)
 
 
-def _checkout_git_dir(folder: Path) -> Path | None:
-    """The `.git` of a checkout; None for a bare repository or a folder that is none."""
-    inner = folder / ".git"
-    return inner if inner.exists() else None
+def _arguments_of_processes() -> Iterator[bytes]:
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(os.getpid()):
+            with suppress(OSError):
+                yield (process / "cmdline").read_bytes()

@@ -1,10 +1,10 @@
 """The process between the daemon and one program: nothing the program started outlives it.
 
-Run as ``python -I -S run_supervisor.py``; standard library only, imports nothing of ours. The first line on
-stdin is the run as JSON (see ``Spec``); after it the pipe is the life-line: the word ``stop`` or its end
-means that the daemon wants the run over, or is dead. The last thing printed on stderr is one line of JSON:
-``reason``, ``exit_code`` (None when ended here, negative for a signal), ``seconds``, ``cpu_seconds``,
-``max_rss_kb``, ``dropped_bytes``, ``survivors`` (pids that even SIGKILL did not end), ``error``.
+Started with ``COMMAND``; standard library and its three neighbours only. The first line on stdin is the run
+as JSON (`RunSpec`); after it the pipe is the life-line: the word ``stop`` or its end means that the daemon
+wants the run over, or is dead. The last thing printed on stderr is one line of JSON: ``reason``,
+``exit_code`` (None when ended here, negative for a signal), ``seconds``, ``cpu_seconds``, ``max_rss_kb``,
+``dropped_bytes``, ``survivors`` (pids that even SIGKILL did not end), ``error``.
 
 On Linux it is the subreaper of the run, so that a child that detached itself still hangs below it. Elsewhere
 only the process group can be ended.
@@ -20,70 +20,46 @@ import selectors
 import signal
 import sys
 import time
-from collections import deque
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypedDict
+
+from formica.adapters.processes import LINUX, descendants, kill, newest_change
+from formica.adapters.run_launcher import REPORT_DESCRIPTOR, find_program
+from formica.adapters.run_limits import LOOK_SECONDS, Watch, WatchSpec
+from formica.adapters.run_log import RunLog, write_all
+
+__all__ = ["COMMAND", "MARK", "Run", "RunSpec"]
 
 TICK_SECONDS = 1.0
-LINUX = sys.platform.startswith("linux")
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+MARK = "formica.adapters.run_supervisor"
+"""A word of every supervisor's command line."""
+COMMAND = (
+    *(sys.executable, "-I", "-S", "-c"),
+    "import sys; sys.path.append(sys.argv[1]); from formica.adapters.run_supervisor import main; main()",
+    *(str(Path(__file__).parents[2]), MARK),
+)
+_OUT_OF_MEMORY_SCORE = 500
 
 
-def process_table() -> dict[int, tuple[int, int, str, float]]:
-    """pid → parent pid, start time (clock ticks since boot), state letter, CPU seconds; Linux only."""
-    table = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - see read_stat
-        if not name.isdigit():
-            continue
-        fields = read_stat(int(name))
-        if fields is not None:
-            cpu = sum(map(int, fields[11:15])) / _CLOCK_TICKS
-            table[int(name)] = (int(fields[1]), int(fields[19]), fields[0], cpu)
-    return table
+class RunSpec(TypedDict):
+    """One run. ``descriptors`` are texts the program finds open at these numbers. With ``namespaced`` the
+    program is the outer process of a pid namespace that dies with it. With ``launched`` what ends first is
+    not the program but its launcher, which says on ``REPORT_DESCRIPTOR`` how the program ended."""
 
-
-def read_stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/<pid>/stat` from the state on; None when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time here
-            return file.read().rpartition(b")")[2].decode("ascii").split()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def descendants(root: int) -> dict[int, float]:
-    """Every living process below ``root`` with its CPU seconds, zombies left out."""
-    if not LINUX:
-        return {}
-    table = process_table()
-    children: dict[int, list[int]] = {}
-    for pid, (parent, *_) in table.items():
-        children.setdefault(parent, []).append(pid)
-    found: dict[int, float] = {}
-    queue = deque(children.get(root, ()))
-    while queue:
-        pid = queue.popleft()
-        queue.extend(children.get(pid, ()))
-        if table[pid][2] not in "ZX":
-            found[pid] = table[pid][3]
-    return found
-
-
-def newest_change(folder: str, since: float) -> bool:
-    """Whether any file below ``folder`` changed after ``since`` (seconds of the epoch)."""
-    queue = [folder]
-    while queue:
-        try:
-            with os.scandir(queue.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    if max(status.st_mtime, status.st_ctime) > since:
-                        return True
-                    if entry.is_dir(follow_symlinks=False):
-                        queue.append(entry.path)
-        except OSError:
-            continue
-    return False
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    log_path: str
+    log_limit: int
+    timeout_seconds: float
+    stall_seconds: float
+    grace_seconds: float
+    descriptors: dict[str, str]
+    namespaced: bool
+    launched: bool
+    watch: WatchSpec | None
 
 
 def become_subreaper() -> None:
@@ -91,50 +67,13 @@ def become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-class Log:
-    """A file of bounded size: its beginning as it comes, then only the newest bytes, kept in memory."""
-
-    def __init__(self, path: str, limit: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
-        self._tail_limit = min(1 << 20, limit // 4)
-        self._left = limit - self._tail_limit
-        self._tail = bytearray()
-        self.dropped = 0
-
-    def write(self, chunk: bytes) -> None:
-        head, rest = chunk[: self._left], chunk[self._left :]
-        self._left -= len(head)
-        write_all(self._file, head)
-        self._tail += rest
-        if len(self._tail) > 2 * self._tail_limit:
-            self._trim()
-
-    def close(self) -> None:
-        self._trim()
-        if self.dropped:
-            write_all(self._file, b"\n[%d bytes left out]\n" % self.dropped)
-        write_all(self._file, bytes(self._tail))
-        os.close(self._file)
-
-    def _trim(self) -> None:
-        over = max(0, len(self._tail) - self._tail_limit)
-        self.dropped += over
-        del self._tail[:over]
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
 class Run:
     """One program from its start to the death of the last process below it."""
 
-    def __init__(self, spec: dict[str, Any], lifeline: int) -> None:
+    def __init__(self, spec: RunSpec, lifeline: int) -> None:
         self._spec = spec
         self._lifeline = lifeline
-        self._log = Log(spec["log_path"], spec["log_limit"])
+        self._log = RunLog(spec["log_path"], spec["log_limit"])
         self._selector = selectors.DefaultSelector()
         self._main = 0
         self._exit: int | None = None
@@ -143,6 +82,8 @@ class Run:
         self._started = time.monotonic()
         self._progress = self._started
         self._cpu_mark: tuple[float, float, float] | None = None
+        self._watch: Watch | None = None
+        self._launch_report, self._launch_writer = os.pipe() if spec["launched"] else (-1, -1)
 
     def start(self) -> None:
         """Raises OSError when the program cannot be started."""
@@ -155,38 +96,67 @@ class Run:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for stopping in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(stopping, lambda *_: self._end("stopped"))
-        program = find_program(self._spec["argv"][0], self._spec["env"].get("PATH", ""))
+        self._output = reader
         try:
-            self._main = os.posix_spawn(
+            self._main = self._spawn(writer)
+        finally:
+            os.close(writer)
+            if self._spec["launched"]:
+                os.close(self._launch_writer)
+                os.set_blocking(self._launch_report, False)
+        if self._spec["watch"] is not None:
+            self._watch = Watch(self._spec["watch"], os.getpid())
+        self._selector.register(reader, selectors.EVENT_READ, self._pump)
+        self._selector.register(wake, selectors.EVENT_READ, self._wake)
+        self._selector.register(self._lifeline, selectors.EVENT_READ, self._command)
+
+    def _spawn(self, output: int) -> int:
+        program = find_program(self._spec["argv"][0], self._spec["env"].get("PATH", ""))
+        files = [(int(number), memory_file(text)) for number, text in self._spec["descriptors"].items()]
+        if self._spec["launched"]:
+            files.append((REPORT_DESCRIPTOR, self._launch_writer))
+        with preferred_by_the_oom_killer(self._spec["watch"] is not None):
+            return os.posix_spawn(
                 program,
                 self._spec["argv"],
                 self._spec["env"],
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, writer, 1),
-                    (os.POSIX_SPAWN_DUP2, writer, 2),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                    *((os.POSIX_SPAWN_DUP2, source, number) for number, source in files),
                 ],
                 setpgroup=0,
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
             )
-        finally:
-            os.close(writer)
-        self._output = reader
-        self._selector.register(reader, selectors.EVENT_READ, self._pump)
-        self._selector.register(wake, selectors.EVENT_READ, self._wake)
-        self._selector.register(self._lifeline, selectors.EVENT_READ, self._command)
 
     def finish(self) -> dict[str, Any]:
         """Wait for the end, end what is left, and say what happened."""
+        tick = min(TICK_SECONDS if self._watch is None else LOOK_SECONDS, self._spec["stall_seconds"] / 4)
         while not self._exited and self._reason == "exited":
-            self._turn(min(TICK_SECONDS, self._spec["stall_seconds"] / 4))
+            self._turn(tick)
             self._judge()
-        grace = self._spec["grace_seconds"]
-        survivors = self._end_all(min(grace, 1.0) if self._reason == "exited" else grace)
+        survivors = self._end_all(self._grace())
         self._drain()
         self._log.close()
-        return self.report(survivors=survivors)
+        error = self._hear_launcher() if self._spec["launched"] else ""
+        return self.report(survivors=survivors, error=error)
+
+    def _grace(self) -> float:
+        """What is left of a finished program gets little, what goes on growing gets nothing."""
+        grace = self._spec["grace_seconds"]
+        return {"exited": min(grace, 1.0), "memory": 0.0, "processes": 0.0, "disk": 0.0}.get(
+            self._reason, grace
+        )
+
+    def _hear_launcher(self) -> str:
+        """The program's own exit code in place of its launcher's; what kept it from starting, if so."""
+        with suppress(BlockingIOError, ValueError):
+            said = json.loads(os.read(self._launch_report, 4096).partition(b"\n")[0])
+            self._exit = said.get("exit", self._exit)
+            return str(said.get("error", ""))
+        return ""
 
     def report(self, *, survivors: list[int], error: str = "") -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -247,6 +217,8 @@ class Run:
         now = time.monotonic()
         if now - self._started > self._spec["timeout_seconds"]:
             self._end("timeout")
+        if self._watch is not None and (limit := self._watch.exceeded()):
+            self._end(limit)
         idle = self._spec["stall_seconds"]
         # Half-way through is early enough to look at CPU time, and costs nothing while output flows.
         if now - self._progress > idle / 2:
@@ -272,12 +244,17 @@ class Run:
 
     def _end_all(self, grace: float) -> list[int]:
         """TERM, the grace, then KILL until none is left; the pids that survived even five seconds of it."""
-        self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)
+        if grace:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
         end = time.monotonic() + grace
         while self._alive() and time.monotonic() < end:
             self._turn(0.05)
         end = time.monotonic() + 5
+        if self._spec["namespaced"]:
+            kill(self._main, signal.SIGKILL)  # its namespace dies at once, however fast it forks
+            while not self._exited and time.monotonic() < end:
+                self._turn(0.02)
         while self._alive() and time.monotonic() < end:
             self._freeze()
             self._signal(signal.SIGKILL)
@@ -302,9 +279,13 @@ class Run:
                 kill(pid, signal.SIGSTOP)
 
     def _signal(self, number: int) -> None:
-        self._group_signalled(number)
+        """The outer process of a namespace is spared: all inside would die with it, without any grace."""
+        spared = self._main if self._spec["namespaced"] and number != signal.SIGKILL else 0
+        if not spared:
+            self._group_signalled(number)
         for pid in descendants(os.getpid()):
-            kill(pid, number)
+            if pid != spared:
+                kill(pid, number)
 
     def _group_signalled(self, number: int) -> bool:
         try:
@@ -320,39 +301,48 @@ class Run:
                 self._log.write(chunk)
 
 
-def kill(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+def memory_file(text: str) -> int:
+    """A descriptor that reads as ``text``."""
+    descriptor = os.memfd_create("run")
+    write_all(descriptor, text.encode("utf-8", "surrogateescape"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
-def find_program(name: str, path: str) -> str:
-    """The file ``name`` means, looked up in ``path`` alone, never in the folder of the run."""
-    if "/" in name:
-        return name
-    for folder in path.split(":"):
-        candidate = f"{folder}/{name}"
-        if folder.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113 - see read_stat
-            return candidate
-    raise FileNotFoundError(2, "No such program in PATH")
+@contextmanager
+def preferred_by_the_oom_killer(wanted: bool) -> Iterator[None]:
+    """What is started meanwhile is killed before anything of ours when the host runs out of memory."""
+    score = Path("/proc/self/oom_score_adj")
+    if not (wanted and LINUX):
+        yield
+        return
+    own = score.read_text()
+    with suppress(OSError):
+        score.write_text(str(max(int(own), _OUT_OF_MEMORY_SCORE)))
+    yield
+    with suppress(OSError):
+        score.write_text(own)
 
 
-def read_line(descriptor: int) -> bytes:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = os.read(descriptor, 1)
-        if not byte:
-            return b""
-        line += byte
-    return bytes(line)
+def read_spec(descriptor: int) -> RunSpec | None:
+    """The run, or None when the daemon is dead or wants it over before it began."""
+    line = b""
+    while b"\n" not in line:
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            return None
+        line += chunk
+    line, _, more = line.partition(b"\n")
+    spec: RunSpec = json.loads(line)
+    return None if more else spec
 
 
 def main() -> None:
     become_subreaper()
-    line = read_line(0)
-    if not line:
-        return  # the daemon died before it said what to run
-    lifeline = os.dup(0)
-    run = Run(json.loads(line), lifeline)
+    spec = read_spec(0)
+    if spec is None:
+        return
+    run = Run(spec, os.dup(0))
     try:
         run.start()
     except OSError as error:
@@ -360,7 +350,3 @@ def main() -> None:
     else:
         report = run.finish()
     write_all(2, json.dumps(report).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main()

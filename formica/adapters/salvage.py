@@ -7,6 +7,7 @@ of ours. A bundle needs the base commit, which the mirror and its source have.
 from __future__ import annotations
 
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import anyio
 
-from formica.adapters.collect import COLLECTED, Author, Collector
+from formica.adapters.collect import BYTES_LIMIT, COLLECTED, Author, Collector
 from formica.adapters.git import OBJECT_ID, Git
 from formica.adapters.items import Item
 from formica.adapters.mirror import Mirror
@@ -25,6 +26,7 @@ __all__ = ["PUSHED", "Salvage"]
 PUSHED = "refs/formica/pushed"
 _REF_LIMIT = 200
 _TEXT_LIMIT = 1_000_000
+_IGNORED_LIMIT = 20 * 1024 * 1024
 
 
 class Salvage:
@@ -46,7 +48,7 @@ class Salvage:
         scratch = item.root / "salvage"
         collector = Collector(
             self._git,
-            objects=[Path(item.marker.mirror) / "objects", item.root / "repo.git" / "objects"],
+            objects=[self._borrowed(item), item.root / "repo.git" / "objects"],
             object_format=self._mirror.object_format,
             scratch=scratch,
             author=self._author,
@@ -63,6 +65,7 @@ class Salvage:
                 await anyio.to_thread.run_sync(collector.remove)
 
     async def _bundle(self, item: Item, collector: Collector, bundle: Path) -> Path | None:
+        await anyio.to_thread.run_sync(_check_objects, item.root / "repo.git", item.marker.mirror)
         base = item.marker.base_sha
         published = await self._published_tree(item)
         snapshot = await self._snapshot(item, collector, published)
@@ -71,8 +74,9 @@ class Salvage:
         safe = {await self._tree(staging, base), published}
         refs: list[str] = []
         for sha in dict.fromkeys([snapshot, *shas]):
-            tree = await self._tree(staging, sha)
-            if tree is None or tree in safe or await self._mirror.resolve(sha):
+            if await self._tree(staging, sha) is None or await self._mirror.resolve(sha):
+                continue
+            if await self._trees_since(staging, base, sha) <= safe:
                 continue
             refs.append(f"refs/salvage/{len(refs)}")
             await self._git.run(
@@ -98,19 +102,27 @@ class Salvage:
 
     async def _snapshot(self, item: Item, collector: Collector, published: str | None) -> str:
         """The tree as a commit in the collector's staging repository. Ignored files are taken too, unless
-        the rest is published already or they are too many to keep."""
+        they are too many to keep: when the rest is published already, that is soon."""
         base, tree = item.marker.base_sha, item.root / "tree"
         message = f"Work left in the tree of issue {item.marker.issue_number}"
         if not await anyio.to_thread.run_sync(tree.is_dir):
             await collector.make()
             return base
-        plain = await collector.commit(tree, base, message=message, agent_index=None)
-        if await self._tree(collector.staging, plain) == published:
-            return plain
+        limit = BYTES_LIMIT
+        if published is not None:
+            plain = await collector.commit(tree, base, message=message, agent_index=None)
+            if await self._tree(collector.staging, plain) == published:
+                limit = _IGNORED_LIMIT
         try:
-            return await collector.commit(tree, base, message=message, agent_index=None, ignored_too=True)
+            return await collector.commit(
+                tree, base, message=message, agent_index=None, ignored_too=True, bytes_limit=limit
+            )
         except NeedsOperator:
             return await collector.commit(tree, base, message=message, agent_index=None)
+
+    def _borrowed(self, item: Item) -> Path:
+        """The objects of the mirror the item was made from, wherever the state folder is now."""
+        return self._mirror.path.parent / Path(item.marker.mirror).name / "objects"
 
     async def _published_tree(self, item: Item) -> str | None:
         clean = item.root / "in.git"
@@ -125,6 +137,17 @@ class Salvage:
         if found.code != 0 or await self._mirror.resolve(f"{PUSHED}/{found.text}") is None:
             return None
         return await self._tree(clean, found.text)
+
+    async def _trees_since(self, git_dir: Path, base: str, sha: str) -> set[str | None]:
+        """The trees of a commit and of everything between it and the base: what was committed and taken back
+        again is work too."""
+        listed = await self._git.run(
+            *("rev-list", "--no-commit-header", "--format=%T", "--end-of-options", sha, f"^{base}"),
+            git_dir=git_dir,
+            doing="list the agent's commits",
+            failure=NeedsOperator,
+        )
+        return set(listed.text.split())
 
     async def _tree(self, git_dir: Path, sha: str) -> str | None:
         """The tree of a commit that is there, else None."""
@@ -142,6 +165,24 @@ def _move(folder: Path, target: Path) -> None:
         folder.rename(target)
     except OSError as error:
         raise NeedsOperator(f"unpushed work in {folder} could not be saved: {error.strerror}") from error
+
+
+def _check_objects(repository: Path, mirror: str) -> None:
+    """``NeedsOperator`` when an agent made its object store something git could hang on, or lead it to other
+    repositories of this host: then it is never read."""
+    store = repository / "objects"
+    alternates = store / "info" / "alternates"
+    if not store.is_dir():
+        return
+    for folder, folders, names in os.walk(store, followlinks=False):
+        for name in [*folders, *names]:
+            mode = os.lstat(Path(folder) / name).st_mode
+            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                raise NeedsOperator(f"the agent's object store holds {name!r}, which is no file")
+    if store.is_symlink() or (store / "info" / "http-alternates").exists():
+        raise NeedsOperator("the agent's object store leads elsewhere")
+    if alternates.exists() and _text_of(alternates) != f"{mirror}/objects\n":
+        raise NeedsOperator("the agent's object store borrows from elsewhere")
 
 
 def _agent_shas(repository: Path) -> Iterator[str]:

@@ -1,43 +1,45 @@
-"""Running a program of an agent or a project: supervised, with an environment of its own, ended whole.
+"""Running a program of an agent or a project: supervised, isolated as configured, ended whole.
 
 The supervisor of each run is `run_supervisor.py`; this side starts it, asks once a second whether the run
-may go on, and proves afterwards that nothing is left. No isolation but that in this version.
+may go on, and proves afterwards that nothing is left. What the program sees is up to `isolation.Sandbox`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 from anyio.abc import Process
 
-from formica.adapters import run_supervisor
-from formica.errors import FormicaError, NeedsOperator, Refused, Retryable
+from formica.adapters.isolation import UNCONFINED, Sandbox, object_folders
+from formica.adapters.processes import descendants, kill
+from formica.adapters.run_record import end_marked, forget, is_supervisor, read_record, write_record
+from formica.adapters.run_supervisor import COMMAND, RunSpec
+from formica.errors import FormicaError, NeedsOperator, Retryable
 from formica.ports import CommandResult, StopCheck
 
-__all__ = ["LOG_LIMIT", "agent_environment", "end_leftover_run", "run_command", "sandbox_mode"]
+__all__ = [
+    "LOG_LIMIT",
+    "UNCONFINED",
+    "Sandbox",
+    "agent_environment",
+    "end_leftover_run",
+    "object_folders",
+    "run_command",
+]
 
 LOG_LIMIT = 20 * 1024 * 1024
 GRACE_SECONDS = 3.0
 CHECK_SECONDS = 1.0
-_RECORD = "run.json"
 _TAIL = 20_000
-
-
-def sandbox_mode(setting: Literal["auto", "required", "off"]) -> Literal["none"]:
-    """The isolation a run gets. ``Refused`` (rule ``agent.sandbox``) where more is asked than there is."""
-    if setting == "required":
-        raise Refused('[agent] sandbox = "required", but this version has no sandbox', rule="agent.sandbox")
-    return "none"
 
 
 def agent_environment(path: str, home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -63,6 +65,9 @@ async def run_command(
     check: StopCheck,
     grace_seconds: float = GRACE_SECONDS,
     log_limit: int = LOG_LIMIT,
+    sandbox: Sandbox = UNCONFINED,
+    writable: Sequence[Path] = (),
+    readable: Sequence[Path] = (),
 ) -> CommandResult:
     """Run a program to its end and the end of everything it started; stdin is empty.
 
@@ -70,21 +75,47 @@ async def run_command(
     ``log_limit`` bytes of it. What ``check`` raises ends the run within ``grace_seconds`` + 2 s and is
     raised. ``Retryable`` when the run's supervisor cannot be started or was killed. A run's record lies in
     the log's folder, so there is one run per folder at a time.
+
+    Isolated, the program sees ``cwd`` and ``writable`` as they are, ``readable`` to read, each at its own
+    path; what does not exist is left out. HOME is kept where it lies in one of ``writable`` and an empty
+    folder otherwise; /tmp is the run's own.
     """
-    spec = {
-        "argv": list(argv),
-        "cwd": str(cwd),
-        "env": dict(env),
-        "log_path": str(log_path),
-        "log_limit": log_limit,
-        "timeout_seconds": timeout_seconds,
-        "stall_seconds": stall_seconds,
-        "grace_seconds": grace_seconds,
-    }
+    folder = log_path.parent
     await anyio.to_thread.run_sync(_make_folders, env, log_path)
+    async with sandbox.network(folder) as socket:
+        started = await anyio.to_thread.run_sync(
+            partial(
+                sandbox.start,
+                argv,
+                cwd=cwd,
+                env=env,
+                writable=writable,
+                readable=readable,
+                socket=socket,
+            )
+        )
+        spec = RunSpec(
+            argv=started.argv,
+            env=started.env,
+            cwd=str(cwd),
+            log_path=str(log_path),
+            log_limit=log_limit,
+            timeout_seconds=timeout_seconds,
+            stall_seconds=stall_seconds,
+            grace_seconds=grace_seconds,
+            descriptors=started.descriptors,
+            namespaced=started.namespaced,
+            launched=started.launched,
+            watch=started.watch,
+        )
+        report = await _supervise(spec, env, folder, check)
+    return await anyio.to_thread.run_sync(_result, report, log_path)
+
+
+async def _supervise(spec: RunSpec, env: Mapping[str, str], folder: Path, check: StopCheck) -> dict[str, Any]:
     try:
         process = await anyio.open_process(
-            [sys.executable, "-I", "-S", run_supervisor.__file__],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -95,8 +126,7 @@ async def run_command(
     except OSError as error:
         raise Retryable(f"a run could not be started: {error.strerror}") from error
     async with process:
-        report = await _Supervised(process, spec, log_path, check).run()
-    return await anyio.to_thread.run_sync(_result, report, log_path)
+        return await _Supervised(process, spec, folder, check).run()
 
 
 async def end_leftover_run(item_root: Path) -> bool:
@@ -104,27 +134,27 @@ async def end_leftover_run(item_root: Path) -> bool:
     something survives. Known by recorded pid and start time, or by the item's own TMPDIR in its environment,
     never by name."""
     folder = item_root / "run"
-    record = await anyio.to_thread.run_sync(_read_record, folder)
+    record = await anyio.to_thread.run_sync(read_record, folder)
     ended = False
-    if record is not None and await anyio.to_thread.run_sync(_is_supervisor, record):
+    if record is not None and await anyio.to_thread.run_sync(is_supervisor, record):
         ended = True
-        _kill(record["pid"], signal.SIGTERM)
+        kill(record["pid"], signal.SIGTERM)
         with anyio.move_on_after(GRACE_SECONDS + 7):
             # no child of ours: nothing tells of its end
-            while await anyio.to_thread.run_sync(_is_supervisor, record):
+            while await anyio.to_thread.run_sync(is_supervisor, record):
                 await anyio.sleep(0.05)
-    ended = await _end_marked(f"TMPDIR={folder}/".encode(), record) or ended
-    await anyio.to_thread.run_sync(lambda: (folder / _RECORD).unlink(missing_ok=True))
+    ended = await end_marked(f"TMPDIR={folder}/".encode(), record) or ended
+    await anyio.to_thread.run_sync(forget, folder)
     return ended
 
 
 class _Supervised:
     """One run, seen from the daemon."""
 
-    def __init__(self, process: Process, spec: Mapping[str, Any], log_path: Path, check: StopCheck) -> None:
+    def __init__(self, process: Process, spec: RunSpec, folder: Path, check: StopCheck) -> None:
         self._process = process
         self._spec = spec
-        self._folder = log_path.parent
+        self._folder = folder
         self._check = check
         self._verdict: FormicaError | None = None
         self._wait = anyio.CancelScope()
@@ -152,7 +182,7 @@ class _Supervised:
         return report
 
     async def _start(self) -> None:
-        await anyio.to_thread.run_sync(_write_record, self._folder, self._process.pid)
+        await anyio.to_thread.run_sync(write_record, self._folder, self._process.pid)
         await self._tell(json.dumps(self._spec).encode() + b"\n")
 
     async def _listen(self) -> bytes:
@@ -190,91 +220,14 @@ class _Supervised:
             await self._tell(b"stop\n")
             with anyio.move_on_after(self._spec["grace_seconds"] + 7):
                 await self._process.wait()
-            below = await anyio.to_thread.run_sync(run_supervisor.descendants, self._process.pid)
+            below = await anyio.to_thread.run_sync(descendants, self._process.pid)
             if self._process.returncode is None:
-                _kill(self._process.pid, signal.SIGKILL)
+                kill(self._process.pid, signal.SIGKILL)
             for pid in below:
-                _kill(pid, signal.SIGKILL)
-            await _end_marked(f"TMPDIR={self._spec['env'].get('TMPDIR', self._folder)}".encode(), None)
+                kill(pid, signal.SIGKILL)
+            await end_marked(f"TMPDIR={self._spec['env'].get('TMPDIR', self._folder)}".encode(), None)
         await self._process.wait()
-        await anyio.to_thread.run_sync(lambda: (self._folder / _RECORD).unlink(missing_ok=True))
-
-
-async def _end_marked(marker: bytes, record: Mapping[str, Any] | None) -> bool:
-    """KILL every process whose environment has an entry that begins with ``marker``, until none is left."""
-    found = False
-    if record is not None and await anyio.to_thread.run_sync(_is_supervisor, record):
-        for pid in [
-            record["pid"],
-            *await anyio.to_thread.run_sync(run_supervisor.descendants, record["pid"]),
-        ]:
-            _kill(pid, signal.SIGKILL)
-    with anyio.move_on_after(5):
-        while marked := await anyio.to_thread.run_sync(_marked, marker):
-            found = True
-            for pid in marked:
-                _kill(pid, signal.SIGKILL)
-            await anyio.sleep(0.02)
-        return found
-    raise NeedsOperator("processes of an earlier run of this item cannot be ended")
-
-
-def _marked(marker: bytes) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/environ") if run_supervisor.LINUX else ():
-        try:
-            entries = entry.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        pid = int(entry.parent.name)
-        if pid != os.getpid() and any(value.startswith(marker) for value in entries):
-            found.append(pid)
-    return found
-
-
-def _kill(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _start_time(pid: int) -> int | None:
-    stat = run_supervisor.read_stat(pid)
-    return None if stat is None or stat[0] in "ZX" else int(stat[19])
-
-
-def _write_record(folder: Path, pid: int) -> None:
-    fresh = folder / f"{_RECORD}.new"
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"pid": pid, "start_time": _start_time(pid), "boot_id": _boot_id()}, file)
-    fresh.replace(folder / _RECORD)
-
-
-def _read_record(folder: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads((folder / _RECORD).read_text())
-        return record if isinstance(record["pid"], int) and record["start_time"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _is_supervisor(record: Mapping[str, Any]) -> bool:
-    """The recorded process still runs: same boot, same pid, same start time, and a supervisor of ours."""
-    pid = record["pid"]
-    if record.get("boot_id") != _boot_id() or _start_time(pid) != record["start_time"]:
-        return False
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return any(word.endswith(b"/run_supervisor.py") for word in command)
+        await anyio.to_thread.run_sync(forget, self._folder)
 
 
 def _make_folders(env: Mapping[str, str], log_path: Path) -> None:

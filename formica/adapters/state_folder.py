@@ -11,7 +11,7 @@ from pathlib import Path
 
 from formica.errors import Refused, Retryable
 
-__all__ = ["hold"]
+__all__ = ["hold", "owner_of"]
 
 
 @contextmanager
@@ -41,6 +41,14 @@ def hold(folder: Path) -> Iterator[str]:
         yield _owner(folder / "owner")
     finally:
         os.close(descriptor)
+
+
+def owner_of(folder: Path) -> str | None:
+    """The UUID that owns leases from the folder, or None when no daemon ever held it."""
+    try:
+        return str(uuid.UUID((folder / "owner").read_text().strip()))
+    except (OSError, ValueError):
+        return None
 
 
 def _owner(path: Path) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from formica.adapters.stamps import Stamp
 from formica.errors import NeedsOperator
 
 __all__ = ["Found", "blob_sha", "copy_ignore_files", "list_tree", "write_blob"]
@@ -32,6 +33,7 @@ class Found:
 
     mode: str
     size: int
+    stamp: Stamp | None = None
 
 
 def list_tree(root: Path) -> tuple[dict[bytes, Found], set[bytes]]:
@@ -53,15 +55,22 @@ def list_tree(root: Path) -> tuple[dict[bytes, Found], set[bytes]]:
                 with _opened(name, _OPEN_FOLDER, descriptor) as inner:
                     walk(inner, path + b"/", depth + 1)
             elif stat.S_ISLNK(status.st_mode):
-                files[path] = Found("120000", status.st_size)
+                files[path] = Found("120000", status.st_size, _stamp(status))
             elif stat.S_ISREG(status.st_mode):
-                files[path] = Found("100755" if status.st_mode & 0o100 else "100644", status.st_size)
+                mode = "100755" if status.st_mode & 0o100 else "100644"
+                files[path] = Found(mode, status.st_size, _stamp(status))
         if len(files) + len(folders) > _ENTRY_LIMIT:
             raise NeedsOperator(f"the agent left more than {_ENTRY_LIMIT} files")
 
     with _opened(os.fsencode(root), _OPEN_FOLDER, None) as top:
         walk(top, b"", 0)
     return files, folders
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(
+        status.st_ctime_ns, status.st_mtime_ns, status.st_ino & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+    )
 
 
 def blob_sha(root: Path, path: bytes, found: Found, object_format: str) -> str:

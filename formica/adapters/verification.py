@@ -1,62 +1,71 @@
 """The proof of a change: base with the change's tests alone fails, head passes, the project's hooks agree.
 
-Implements `Verifier`. Every run is in a fresh checkout of ours, with the environment, supervision and time
-limits of an agent's run, the same for base and head.
+Implements `Verifier`. Every run is in a fresh checkout of ours with an empty HOME, in the isolation, supervision
+and limits of an agent's run, the same for base and head. A result that does not repeat is no proof.
+
+| the base with the tests | the base alone | the head | proof |
+|---|---|---|---|
+| passes, each time | | | no: the tests do not show the fault |
+| fails, or cannot import what the change adds | passes | passes, each time | yes |
+| fails | passes | fails, each time | no |
+| fails | fails already | passes, or fails only in what failed before | yes, if the runner names a test of the change that failed and passes now |
+| changes from run to run | | changes from run to run | no: flaky |
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-
-import anyio
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from formica.adapters.checkout import Checkouts
 from formica.adapters.git import Git
-from formica.adapters.sandbox import agent_environment, run_command
-from formica.ports import Change, CommandResult, FileChange, Json, Proof, StopCheck, Workspace
+from formica.adapters.hooks import changed_files, project_hooks, tracked_state
+from formica.adapters.sandbox import UNCONFINED, Sandbox
+from formica.adapters.setup_cache import SetupCache
+from formica.adapters.suite_runs import Limits, Run, Runs, ending
+from formica.ports import Change, FileChange, Proof, StopCheck, Workspace
+from formica.rules.facts import shown_path
 from formica.rules.testfiles import detect_test_command, is_test_path
 
-__all__ = ["LocalVerifier"]
+__all__ = ["Limits", "LocalVerifier"]
 
-_TAIL = 4_000
-_CANNOT_RUN = {126: "it is not executable", 127: "it was not found"}
-# https://docs.pytest.org/en/stable/reference/exit-codes.html
-_PYTEST_NO_VERDICT = {
-    2: "pytest was interrupted, for example because a test could not be imported",
-    3: "pytest had an internal error",
-    4: "pytest was used wrongly",
-    5: "pytest found no tests",
-}
-_HOOKS = (".husky/pre-commit", ".githooks/pre-commit")
-_PRE_COMMIT = ".pre-commit-config.yaml"
+RERUNS = 2
+CONFIRM_SECONDS = 120.0
+"""A proof is repeated once where one run takes less than this."""
+_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Hook:
-    argv: tuple[str, ...]
-    path: str
+@dataclass(slots=True)
+class _Stop(Exception):
+    """The proof ends here, unproved."""
+
+    reason: str
+    base_failed: bool | None = None
+    head_passed: bool | None = None
 
 
 @dataclass(slots=True)
 class _Case:
-    """One change being proved, and the commands run for it so far."""
+    runs: Runs
+    tests: Sequence[FileChange]
 
-    workspace: Workspace
-    change: Change
-    check: StopCheck
-    checkouts: Checkouts
-    test_command: Sequence[str]
-    commands: list[Json] = field(default_factory=list)
+    @property
+    def base(self) -> str:
+        return self.runs.change.base_sha
+
+    @property
+    def head(self) -> str:
+        return self.runs.change.head_sha
+
+    async def base_with_tests(self, name: str) -> Run:
+        return await self.runs.test(name, self.head, only=self.tests)
 
 
 class LocalVerifier:
     """``test_command`` and ``setup_command`` are argument lists (None: detected, nothing to set up);
     ``path`` is the PATH of every run, ``hooks_path`` the project's `core.hooksPath` inside the tree.
-    Times are seconds for each run."""
+    ``reruns`` is how often an unwelcome result is tried again; 0 also leaves out the repetition of a proof."""
 
     def __init__(
         self,
@@ -66,16 +75,22 @@ class LocalVerifier:
         test_command: Sequence[str] | None = None,
         setup_command: Sequence[str] | None = None,
         hooks_path: str | None = None,
-        timeout_seconds: float = 900,
-        stall_seconds: float = 300,
+        cache: SetupCache | None = None,
+        sandbox: Sandbox = UNCONFINED,
+        limits: Limits | None = None,
+        reruns: int = RERUNS,
     ) -> None:
         self._git = git
         self._path = path
         self._test_command = test_command
         self._setup_command = setup_command
-        self._hook_files = (*((f"{hooks_path}/pre-commit",) if hooks_path else ()), *_HOOKS)
-        self._timeout = timeout_seconds
-        self._stall = stall_seconds
+        self._hooks_path = hooks_path
+        self._cache = cache
+        self._sandbox = sandbox
+        self._limits = limits or Limits()
+        self._reruns = reruns
+        # Base and command of suites that are known to pass without a change.
+        self._sound: set[tuple[str, tuple[str, ...]]] = set()
 
     async def prove(self, workspace: Workspace, change: Change, *, check: StopCheck) -> Proof:
         """Raises what ``check`` raises; everything else that goes wrong is a proof that failed."""
@@ -88,119 +103,153 @@ class LocalVerifier:
         command = self._test_command or await self._detect(checkouts, change.base_sha)
         if not command:
             return _unproved("No test command was found: set [repository] test_command.")
-        case = _Case(workspace, change, check, checkouts, command)
-        proof = await self._prove(case, tests)
-        return replace(proof, commands=tuple(case.commands))
-
-    async def _prove(self, case: _Case, tests: Sequence[FileChange]) -> Proof:
-        base, problem = await self._test(case, "base with tests", only=tests)
-        if base is None or problem:
-            return _unproved(f"The tests could not be run on the base: {problem}.")
-        if base.exit_code == 0:
-            reason = "The change's tests pass on the base too, so they do not show the fault."
-            return replace(_unproved(reason), base_failed=False)
-        head, problem, hooks, note = await self._head(case)
-        if head is None or problem:
-            return replace(
-                _unproved(f"The tests could not be run on the change: {problem}."), base_failed=True
+        runs = Runs(
+            workspace=workspace,
+            change=change,
+            check=check,
+            checkouts=checkouts,
+            path=self._path,
+            test_command=command,
+            setup_command=self._setup_command,
+            cache=self._cache,
+            limits=self._limits,
+            sandbox=self._sandbox,
+        )
+        await runs.forget_old_logs()
+        try:
+            proof = await self._prove(_Case(runs, tests))
+        except _Stop as stop:
+            proof = replace(
+                _unproved(stop.reason), base_failed=stop.base_failed, head_passed=stop.head_passed
             )
-        if head.exit_code != 0:
-            reason = f"The tests fail with the change (exit code {head.exit_code})"
-            untouched, _ = await self._test(case, "base alone", only=())
-            if untouched is not None and untouched.exit_code != 0:
-                reason += "; they fail on the untouched base too"
-            return replace(_unproved(f"{reason}."), base_failed=True, head_passed=False)
-        proof = Proof(
-            proved=hooks is not False,
-            reason="The change's tests fail on the base and all tests pass with the change.",
+        return replace(proof, commands=tuple(runs.commands))
+
+    async def _prove(self, case: _Case) -> Proof:
+        shown = await self._base_fails(case)
+        alone = await self._base_alone(case, shown)
+        head = await self._head(case, alone)
+        note = _compared(case, shown, alone, head)
+        await self._confirm(case, shown, head)
+        hooks, said = await self._hooks(case)
+        if hooks is False:
+            return replace(
+                _unproved(f"{said}."), base_failed=True, head_passed=head.passed, hooks_passed=False
+            )
+        how = "cannot even be imported on the base" if shown.uncollected else "fail on the base"
+        passes = "all tests pass with the change" if head.passed else "pass with the change"
+        return Proof(
+            proved=True,
+            reason=f"The change's tests {how} and {passes}.{note}{said}",
             has_tests=True,
             base_failed=True,
-            head_passed=True,
+            head_passed=True if head.passed else None,
             hooks_passed=hooks,
         )
-        return replace(proof, reason=f"{note}." if hooks is False else f"{proof.reason}{note}")
 
-    async def _test(
-        self, case: _Case, name: str, *, only: Sequence[FileChange]
-    ) -> tuple[CommandResult | None, str]:
-        """The test run on the base with the changes of ``only``, or what kept it from being a verdict."""
-        base, head = case.change.base_sha, case.change.head_sha
-        commit, chosen = (head, only) if only else (base, None)
-        async with case.checkouts.open(_folder(name), commit, parent=base, only=chosen) as tree:
-            home = await case.checkouts.home(base)
-            return await self._set_up_and_test(case, name, tree, home)
+    # --- the steps --------------------------------------------------------------------------------------
 
-    async def _head(self, case: _Case) -> tuple[CommandResult | None, str, bool | None, str]:
-        """The test run on the head; where it passes, the hooks' answer and a note on it."""
-        base, head = case.change.base_sha, case.change.head_sha
-        async with case.checkouts.open("head", head, parent=base, staged=True) as tree:
-            home = await case.checkouts.home(head)
-            result, problem = await self._set_up_and_test(case, "head", tree, home)
-            if result is None or problem or result.exit_code != 0:
-                return result, problem, None, ""
-            hooks, note = await self._run_hooks(case, tree, home)
-            return result, "", hooks, note
-
-    async def _set_up_and_test(
-        self, case: _Case, name: str, tree: Path, home: Path
-    ) -> tuple[CommandResult | None, str]:
-        if self._setup_command:
-            done = await self._run(case, f"setup for {name}", self._setup_command, tree, home)
-            if done.exit_code != 0:
-                return None, f"setup_command {_ending(done)}"
-        result = await self._run(case, name, case.test_command, tree, home)
-        return result, _no_verdict(case.test_command, result)
-
-    async def _run_hooks(self, case: _Case, tree: Path, home: Path) -> tuple[bool | None, str]:
-        """The project's own commit hooks, as the base has them: a change cannot remove them."""
-        base = set(await case.checkouts.paths(case.change.base_sha))
-        head = set(await case.checkouts.paths(case.change.head_sha))
-        hooks, note = await self._hooks(case, base)
-        for hook in hooks:
-            if hook.path not in head:
-                return False, f"The change removes the project's commit hook {hook.path}"
-            done = await self._run(case, f"hook {hook.path}", hook.argv, tree, home)
-            if done.exit_code != 0:
-                return False, f"The project's commit hook {hook.path} {_ending(done)}"
-        return (True if hooks else None), note
-
-    async def _hooks(self, case: _Case, base: set[str]) -> tuple[list[_Hook], str]:
-        hooks = []
-        for path in self._hook_files:
-            if path in base and await case.checkouts.executable(case.change.base_sha, path):
-                hooks.append(_Hook((f"./{path}",), path))
-            elif path in base and path.startswith(".husky/"):
-                hooks.append(_Hook(("sh", "-e", path), path))
-        if _PRE_COMMIT not in base:
-            return hooks, ""
-        if await anyio.to_thread.run_sync(partial(shutil.which, "pre-commit", path=self._path)) is None:
-            return hooks, " Its pre-commit hooks were not run: pre-commit is not installed."
-        refs = ("--from-ref", case.change.base_sha, "--to-ref", case.change.head_sha)
-        return [*hooks, _Hook(("pre-commit", "run", *refs), _PRE_COMMIT)], ""
-
-    async def _run(
-        self, case: _Case, name: str, argv: Sequence[str], tree: Path, home: Path
-    ) -> CommandResult:
-        result = await run_command(
-            argv,
-            cwd=tree,
-            env=agent_environment(self._path, home, {"CI": "true"}),
-            log_path=case.workspace.root / "run" / f"verify-{_folder(name)}.log",
-            timeout_seconds=self._timeout,
-            stall_seconds=self._stall,
-            check=case.check,
+    async def _base_fails(self, case: _Case) -> Run:
+        """The run in which the change's tests fail on the base."""
+        first = await case.base_with_tests("base with tests")
+        if first.problem:
+            raise _Stop(f"The tests could not be run on the base: {first.problem}.")
+        if first.failed:
+            return first
+        for number in range(self._reruns):
+            again = await case.base_with_tests(f"base with tests, run {number + 2}")
+            if not again.passed:
+                raise _Stop(
+                    "The tests are flaky: on the base they passed first, and not when they were run again."
+                )
+        raise _Stop(
+            "The change's tests pass on the base too, so they do not show the fault.", base_failed=False
         )
-        case.commands.append(
-            {
-                "name": name,
-                "argv": list(argv),
-                "exit_code": result.exit_code,
-                "reason": result.reason,
-                "seconds": round(result.seconds, 3),
-                "output_tail": result.output_tail[-_TAIL:],
-            }
+
+    async def _base_alone(self, case: _Case, shown: Run) -> Run:
+        """The base without the change's tests: whether it was sound before."""
+        known = (case.base, tuple(case.runs.test_command))
+        if known in self._sound:
+            return Run(exit_code=0)
+        alone = await case.runs.test("base alone", case.base)
+        if alone.passed or alone.no_tests:
+            self._sound.add(known)
+            return Run(exit_code=0)
+        if alone.problem:
+            raise _Stop(f"The tests could not be run on the untouched base: {alone.problem}.")
+        if alone.uncollected:
+            raise _Stop("The tests cannot be imported on the untouched base either.")
+        if shown.suite is None or alone.suite is None:
+            raise _Stop(
+                f"The tests fail on the untouched base already (exit code {alone.exit_code}), and what they print does "
+                "not say which: nobody can tell what the change mends.",
+                base_failed=True,
+            )
+        return alone
+
+    async def _head(self, case: _Case, alone: Run) -> Run:
+        """The run with the change: passing, or failing only as the untouched base does."""
+        head = await case.runs.test("head", case.head)
+        if head.problem:
+            raise _Stop(f"The tests could not be run on the change: {head.problem}.", base_failed=True)
+        if head.passed or _fails_as_before(alone, head):
+            return head
+        for number in range(self._reruns):
+            again = await case.runs.test(f"head, run {number + 2}", case.head)
+            if again.passed or (not again.problem and _fails_as_before(alone, again)):
+                raise _Stop(
+                    f"The tests are flaky: with the change they failed first, and passed in run {number + 2}.",
+                    base_failed=True,
+                )
+        reason = f"The tests fail with the change (exit code {head.exit_code})"
+        if alone.failed:
+            reason += "; they fail on the untouched base too"
+        raise _Stop(f"{reason}.", base_failed=True, head_passed=False)
+
+    async def _confirm(self, case: _Case, shown: Run, head: Run) -> None:
+        """Once more, in new checkouts: what came about by chance seldom does so twice."""
+        if not self._reruns or max(shown.seconds, head.seconds) > CONFIRM_SECONDS:
+            return
+        again = await case.base_with_tests("base with tests, repeated")
+        if again.problem or again.passed:
+            raise _Stop(
+                "The tests are flaky: on the base they failed first, and not when they were repeated."
+            )
+        again = await case.runs.test("head, repeated", case.head)
+        if again.problem or not (again.passed or _same_failures(head, again)):
+            raise _Stop(
+                "The tests are flaky: with the change they passed first, and failed when they were repeated.",
+                base_failed=True,
+            )
+
+    async def _hooks(self, case: _Case) -> tuple[bool | None, str]:
+        """The hooks' answer over the staged change (None: there are none), and a note or the reason."""
+        runs = case.runs
+        hooks, note = await project_hooks(
+            runs.checkouts, case.base, case.head, hooks_path=self._hooks_path, path=self._path
         )
-        return result
+        if not hooks:
+            return None, note
+        tracked = await runs.checkouts.paths(case.head)
+        for cached in (True, False):
+            async with runs.checkouts.open(case.head, parent=case.base, staged=True) as place:
+                problem = await runs.set_up("hooks", place, case.head, cached=cached)
+                if problem is None:
+                    continue
+                if problem:
+                    return False, f"The project's hooks could not be run: {problem}"
+                for hook in hooks:
+                    if hook.path not in tracked:
+                        return False, f"The change removes the project's commit hook {shown_path(hook.path)}"
+                    before = await tracked_state(place.tree, tracked)
+                    done = await runs.command(f"hook {hook.path}", hook.argv, place, "hook")
+                    named = f"The project's commit hook {shown_path(hook.path)}"
+                    if done.exit_code != 0:
+                        return False, f"{named} {ending(done)}"
+                    changed = changed_files(before, await tracked_state(place.tree, tracked))
+                    if changed:
+                        return False, f"{named} modifies {_listed([shown_path(path) for path in changed])}"
+                return True, note
+        raise AssertionError("a set-up without the cache is never spoilt")
 
     async def _detect(self, checkouts: Checkouts, base_sha: str) -> Sequence[str] | None:
         """From the base alone: a change does not choose what proves it."""
@@ -214,42 +263,58 @@ class LocalVerifier:
         )
 
 
+def _fails_as_before(alone: Run, head: Run) -> bool:
+    """Whether the head fails in nothing but what fails on the untouched base, and ran at least as much."""
+    if not alone.failed or alone.suite is None or head.suite is None or head.uncollected:
+        return False
+    return (
+        bool(head.suite.failing)
+        and head.suite.failing <= alone.suite.failing
+        and head.suite.ran >= alone.suite.ran
+    )
+
+
+def _same_failures(head: Run, again: Run) -> bool:
+    return (
+        head.suite is not None
+        and again.suite is not None
+        and head.suite.failing == again.suite.failing != set()
+    )
+
+
+def _compared(case: _Case, shown: Run, alone: Run, head: Run) -> str:
+    """A note on what failed before; raises when no test of the change failed on the base and passes now."""
+    if not alone.failed or alone.suite is None or shown.suite is None:
+        return ""
+    before = alone.suite.failing
+    still = head.suite.failing if head.suite is not None else frozenset()
+    mended = {name for name in shown.suite.failing - still if name not in before or _is_of(name, case.tests)}
+    if not mended:
+        raise _Stop(
+            f"What fails on the base fails without the change's tests too ({_listed(sorted(before))}): they show nothing.",
+            base_failed=True,
+            head_passed=head.passed,
+        )
+    fate = f", and {len(still)} still do" if still else ", and pass now"
+    return f" On the untouched base {len(before)} fail already{fate}: {_listed(sorted(still or before))}."
+
+
+def _is_of(name: str, tests: Sequence[FileChange]) -> bool:
+    """Whether the runner's name of a test is one of these files'."""
+    for file in tests:
+        path = PurePosixPath(file.path)
+        module = ".".join(path.with_suffix("").parts)
+        if name.startswith(file.path) or module in name or f"{path.stem}." in name.partition("(")[2]:
+            return True
+    return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def _unproved(reason: str, *, tests: bool = True) -> Proof:
     return Proof(
         proved=False, reason=reason, has_tests=tests, base_failed=None, head_passed=None, hooks_passed=None
     )
-
-
-def _no_verdict(argv: Sequence[str], result: CommandResult) -> str:
-    """Why this run says nothing about the code, or nothing when it does."""
-    if result.reason != "exited" or result.exit_code is None:
-        return f"the test command {_ending(result)}"
-    if result.exit_code in _CANNOT_RUN:
-        return f"the test command cannot run: {_CANNOT_RUN[result.exit_code]}"
-    if result.exit_code < 0:
-        return f"the test command {_ending(result)}"
-    if any(Path(word).name in ("pytest", "py.test") for word in argv):
-        if "No module named pytest" in result.output_tail:
-            return "pytest is not installed"
-        return _PYTEST_NO_VERDICT.get(result.exit_code, "")
-    return ""
-
-
-def _ending(result: CommandResult) -> str:
-    match result.reason:
-        case "timeout":
-            return f"was still running after {result.seconds:.0f} s"
-        case "stalled":
-            return "hung without output, computing or writing"
-        case "unstartable":
-            return result.output_tail
-        case "stopped":
-            return "was stopped"
-        case _ if result.exit_code is not None and result.exit_code < 0:
-            return f"was ended by signal {-result.exit_code}"
-        case _:
-            return f"failed with exit code {result.exit_code}"
-
-
-def _folder(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name)

@@ -11,17 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import structlog
 
-from formica.adapters.collect import Author, Collector, read_change
-from formica.adapters.git import OBJECT_ID, PLAIN_ATTRIBUTES, Git
+from formica.adapters.change import read_change
+from formica.adapters.clone import Cloner
+from formica.adapters.collect import Author, Collector
+from formica.adapters.git import OBJECT_ID, Git
 from formica.adapters.history import read_facts
 from formica.adapters.items import Item, ItemFolders, Marker
 from formica.adapters.merges import find_merge
 from formica.adapters.mirror import Mirror
 from formica.adapters.publication import Publication
+from formica.adapters.recovery import Recovery
+from formica.adapters.room import Room
 from formica.adapters.salvage import PUSHED, Salvage
 from formica.adapters.sandbox import end_leftover_run
-from formica.errors import Broken, NeedsOperator, Refused
+from formica.adapters.stamps import copy_index
+from formica.adapters.warm import WarmTrees
+from formica.errors import Broken, FormicaError, NeedsOperator, Refused, Retryable
 from formica.ports import Change, CommitFacts, RepositoryFacts, Workspace
 
 __all__ = ["GitRepository"]
@@ -30,6 +37,13 @@ WATCH_SECONDS = 1.0
 """How old a fetch may be when merges are looked for."""
 
 SHA_OR_PREFIX = re.compile(r"[0-9a-f]{7,64}")
+MIN_FREE_BYTES = 2 << 30
+WORKSPACE_BYTES = 10 << 30
+WARM_BYTES = 1 << 30
+HELD_BACK_SECONDS = 300.0
+MAINTENANCE_SECONDS = 3_600.0
+
+log = structlog.get_logger("formica.workspace")
 
 
 class GitRepository:
@@ -37,7 +51,8 @@ class GitRepository:
 
     ``state`` is the daemon's state folder, absolute; ``source`` a URL, a bare repository or the maintainer's
     checkout, ``push_to`` the forge's repository (URL or path), ``author_name`` and ``author_email`` sign the
-    commits. ``default_branch`` None means the source's HEAD.
+    commits. ``default_branch`` None means the source's HEAD. Nothing new is begun with less than
+    ``min_free_bytes`` free on the disk; a workspace may hold ``workspace_bytes``.
     """
 
     def __init__(
@@ -50,6 +65,8 @@ class GitRepository:
         author_name: str,
         author_email: str,
         default_branch: str | None = None,
+        min_free_bytes: int = MIN_FREE_BYTES,
+        workspace_bytes: int = WORKSPACE_BYTES,
     ) -> None:
         if not state.is_absolute():
             raise Broken("the state folder must be an absolute path")
@@ -57,6 +74,10 @@ class GitRepository:
         self._author = Author(author_name, author_email)
         self._mirror = Mirror(git, state, source=source, default_branch=default_branch)
         self._folders = ItemFolders(state)
+        self._recovery = Recovery(state, self._folders)
+        self._cloner = Cloner(git, self._mirror, self._author)
+        self._warm = WarmTrees(self._cloner, self._folders)
+        self._room = Room(state, min_free_bytes, workspace_bytes)
         self._salvage = Salvage(git, self._mirror, state / "quarantine", self._author)
         self._publication = Publication(git, push_to)
         self._locks: defaultdict[int, anyio.Lock] = defaultdict(anyio.Lock)
@@ -64,14 +85,55 @@ class GitRepository:
         self._watched_at = -WATCH_SECONDS
         self._not_merged_at: dict[str, str] = {}
         """Head of a change to the tip of the default branch that did not hold it."""
+        self._bases = anyio.Lock()
+        self._maintaining = anyio.Lock()
+        self._junk: list[Path] = []
+        self._wanted = anyio.Event()
 
     async def refresh(self) -> None:
         """Fetch the mirror from the source."""
         await self._mirror.refresh()
 
-    async def sweep(self) -> int:
-        """Delete what a crash left half removed; once, before the first workspace is made."""
-        return await anyio.to_thread.run_sync(self._folders.sweep)
+    async def recover(self) -> int:
+        """Put right what a killed daemon left, once, before the first workspace is made; how many folders are
+        left for `maintain` to delete."""
+        self._junk = await anyio.to_thread.run_sync(self._recovery.run)
+        return len(self._junk)
+
+    async def clean(self) -> None:
+        """Delete what `recover` found."""
+        while self._junk:
+            await anyio.to_thread.run_sync(self._folders.delete, self._junk.pop())
+
+    async def maintain(self) -> None:
+        """In the background, until cancelled: delete what `recover` found, keep a worktree made in advance,
+        tidy the mirror. Needs nothing and loses nothing when it is cut short."""
+        while True:
+            self._wanted = anyio.Event()
+            try:
+                await self.maintain_once()
+            except FormicaError as problem:
+                log.warning("maintenance", why=str(problem))
+            with anyio.move_on_after(MAINTENANCE_SECONDS):
+                await self._wanted.wait()
+
+    async def maintain_once(self) -> None:
+        """One round of `maintain`."""
+        async with self._maintaining:
+            await self.clean()
+            await self._mirror.ensure()
+            await self._release_unused()
+            await self._refill()
+            await self._mirror.tidy()
+
+    async def shortage(self) -> str | None:
+        """Why no workspace can be made now for want of disk space, or None."""
+        return await anyio.to_thread.run_sync(self._room.shortage)
+
+    async def behind(self, base_sha: str) -> int:
+        """How many commits the default branch, fetched for this, has that ``base_sha`` has not."""
+        await self._mirror.refresh()
+        return await self._mirror.behind(base_sha)
 
     async def hooks_path(self) -> str | None:
         """`core.hooksPath` of the maintainer's checkout, when it names a folder inside the tree."""
@@ -104,20 +166,27 @@ class GitRepository:
     async def prepare(self, issue_number: int, *, commit: str | None) -> Workspace:
         """A fresh workspace; what an older one of the issue holds is saved first."""
         async with self._locks[issue_number]:
+            await self._make_room()
             await self._mirror.refresh()
             await self._clear(issue_number)
-            base = await self._mirror.head() if commit is None else await self._base_of(commit)
-            await self._mirror.keep(base)
             marker = Marker(
                 issue_number=issue_number,
-                base_sha=base,
+                base_sha="",
                 branch=f"formica/issue-{issue_number}" if commit is None else None,
                 root=str(self._folders.root(issue_number)),
                 mirror=str(self._mirror.path),
                 state="making",
             )
-            item = await anyio.to_thread.run_sync(self._folders.create, marker)
-            await self._check_out(item)
+            async with self._bases:
+                marker = replace(marker, base_sha=await self._hold(commit))
+                item = await self._warm.take(marker)
+                cold = item is None
+                if item is None:
+                    item = await anyio.to_thread.run_sync(self._folders.create, marker)
+            if cold:
+                await self._cloner.make(item.root, marker.base_sha, marker.branch)
+            await anyio.to_thread.run_sync(copy_index, item.root)
+            self._wanted.set()
             return _workspace(await anyio.to_thread.run_sync(self._folders.finish, item))
 
     async def find(self, issue_number: int) -> Workspace | None:
@@ -132,6 +201,7 @@ class GitRepository:
         async with self._locks[workspace.issue_number]:
             await self._mirror.ensure()
             await end_leftover_run(workspace.root)
+            await anyio.to_thread.run_sync(self._room.check_workspace, workspace.root, workspace.issue_number)
             collector = Collector(
                 self._git,
                 objects=[self._mirror.path / "objects"],
@@ -198,8 +268,8 @@ class GitRepository:
             if anyio.current_time() >= self._watched_at + WATCH_SECONDS:
                 await self._mirror.refresh()
                 self._watched_at = anyio.current_time()
-            tip = await self._mirror.head()
-            if self._not_merged_at.get(head_sha) == tip:
+            tip = await self._mirror.resolve(f"refs/heads/{self._mirror.default_branch}")
+            if tip is not None and self._not_merged_at.get(head_sha) == tip:
                 return None
             found = await find_merge(
                 self._git,
@@ -208,7 +278,7 @@ class GitRepository:
                 head_sha=head_sha,
                 base_sha=base_sha,
             )
-            if found is None:
+            if found is None and tip is not None:
                 self._not_merged_at[head_sha] = tip
             return found
 
@@ -224,46 +294,51 @@ class GitRepository:
             return
         await end_leftover_run(item.root)
         await self._salvage.save(item)
-        await anyio.to_thread.run_sync(self._folders.remove, issue_number)
-        others = await anyio.to_thread.run_sync(self._folders.all)
-        if all(other.marker.base_sha != item.marker.base_sha for other in others):
-            await self._mirror.release(item.marker.base_sha)
+        async with self._bases:
+            await anyio.to_thread.run_sync(self._folders.remove, issue_number)
+            if item.marker.base_sha not in await anyio.to_thread.run_sync(self._used_bases):
+                await self._mirror.release(item.marker.base_sha)
 
-    async def _base_of(self, commit: str) -> str:
-        found = await self._mirror.commit(commit) if OBJECT_ID.fullmatch(commit) else None
-        if found is None:
-            raise NeedsOperator(f"commit {commit[:64]!r} is neither in the repository nor in the checkout")
-        return found
+    async def _hold(self, commit: str | None) -> str:
+        if commit is not None and not OBJECT_ID.fullmatch(commit):
+            base = None
+        else:
+            base = await self._mirror.hold(commit)
+        if base is None:
+            wanted = f"commit {commit[:64]!r}" if commit else f"branch {self._mirror.default_branch!r}"
+            raise NeedsOperator(f"{wanted} is neither in the repository nor in the checkout")
+        return base
 
-    async def _check_out(self, item: Item) -> None:
-        """Clone and worktree. No hook, filter or line-ending conversion runs: the files are the blobs."""
-        clone = item.root / "repo.git"
-        await self._git.run(
-            *("clone", "-q", "--bare", "--shared", "--no-tags", "--single-branch"),
-            f"--branch={self._mirror.default_branch}",
-            *("-c", f"user.name={self._author.name}", "-c", f"user.email={self._author.email}"),
-            *("--end-of-options", str(self._mirror.path), str(clone)),
-            doing="make the item's clone",
-        )
-        await self._git.run(
-            *("config", "--remove-section", "remote.origin"), git_dir=clone, doing="finish the item's clone"
-        )
-        await anyio.to_thread.run_sync(_write_attributes, clone)
-        branch = item.marker.branch
-        await self._git.run(
-            *("worktree", "add", "-q"),
-            *(("--no-track", "-b", branch) if branch else ("--detach",)),
-            *("--end-of-options", str(item.root / "tree"), item.marker.base_sha),
-            git_dir=clone,
-            doing="check out the base",
-            failure=NeedsOperator,
-            timeout_seconds=600,
-        )
+    async def _make_room(self) -> None:
+        """Clean up when the disk is short; ``Retryable`` when it still is."""
+        if await self.shortage() is None:
+            return
+        await self.clean()
+        await self._warm.drop()
+        if self._mirror.default_branch:
+            await self._mirror.tidy(at_once=True)
+        still = await self.shortage()
+        if still is not None:
+            raise Retryable(still, after_seconds=HELD_BACK_SECONDS)
 
+    async def _release_unused(self) -> None:
+        async with self._bases:
+            used = await anyio.to_thread.run_sync(self._used_bases)
+            for sha in await self._mirror.kept():
+                if sha not in used:
+                    await self._mirror.release(sha)
 
-def _write_attributes(clone: Path) -> None:
-    (clone / "info").mkdir(exist_ok=True)
-    (clone / "info" / "attributes").write_text(PLAIN_ATTRIBUTES)
+    async def _refill(self) -> None:
+        room = await anyio.to_thread.run_sync(self._room.shortage, WARM_BYTES)
+        if room is not None:
+            return
+        async with self._bases:
+            item = await self._warm.begin(await self._hold(None))
+        if item is not None:
+            await self._warm.fill(item)
+
+    def _used_bases(self) -> set[str]:
+        return {item.marker.base_sha for item in [*self._folders.all(), *self._folders.warm()]}
 
 
 def _workspace(item: Item) -> Workspace:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Change", "CommitFacts", "FileChange", "RepositoryFacts"]
+__all__ = ["Change", "CommitFacts", "FileChange", "FileText", "RepositoryFacts", "Row", "shown_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,43 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a diff: kept (`` ``), removed (``-``) or added (``+``), with its numbers from 1."""
+
+    mark: Literal[" ", "-", "+"]
+    old: int
+    """Its number in the old file; for an added line that of the next old line."""
+    new: int
+    """Its number in the new file; for a removed line that of the next new line."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A changed file as text, binary or not; a link's text is its target."""
+
+    rows: tuple[Row, ...]
+    whole: bool = True
+    """Whether all kept lines are among the rows, not only those near a change."""
+
+    @property
+    def added(self) -> list[Row]:
+        return [row for row in self.rows if row.mark == "+"]
+
+    @property
+    def removed(self) -> list[Row]:
+        return [row for row in self.rows if row.mark == "-"]
+
+    @property
+    def old(self) -> list[Row]:
+        return [row for row in self.rows if row.mark != "+"]
+
+    @property
+    def new(self) -> list[Row]:
+        return [row for row in self.rows if row.mark != "-"]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What came back from an agent, as objects in a clean clone of ours."""
 
@@ -60,7 +98,17 @@ class Change:
     files: tuple[FileChange, ...]
     diff: str
     """The diff as text for people, cut at 200,000 characters."""
+    texts: Mapping[str, FileText] = field(default_factory=dict)
+    """Path to every line of that file's diff, uncut; a path of ``files`` that is missing could not be read."""
+    message: str = ""
+    """The head's commit message."""
 
     @property
     def empty(self) -> bool:
         return not self.files
+
+
+def shown_path(path: str) -> str:
+    """The path as people may see it anywhere: one line, printable, valid UTF-8."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -109,6 +109,8 @@ class Plan(BaseModel):
     home: str | None = None
     """The owner whose state folder holds the worktree: two daemons of one host are told apart."""
     transcript_hash: str | None = None
+    transcript: str | None = None
+    """The name of the session's record below `<state>/transcripts` of ``home``."""
     known_fixes: list[Json] = Field(default_factory=list)
     reproduction_environment_kind: str | None = None
     reproduction_environment_evidence: list[str] = Field(default_factory=list)

@@ -11,14 +11,6 @@ __all__ = ["inbox_line", "plan_markdown", "printable", "status_text", "why_text"
 Json = dict[str, Any]
 
 
-def printable(text: str) -> str:
-    """Text for a terminal: a reporter's or an agent's control characters are shown, never obeyed."""
-    return "".join(
-        character if character == "\n" or character.isprintable() else repr(character)[1:-1]
-        for character in text
-    )
-
-
 def inbox_line(plan: Plan) -> str:
     """One item that needs a person, in one line."""
     kind = plan.kind or "unread"
@@ -64,6 +56,8 @@ def _table(plan: Plan) -> list[str]:
         "head": plan.head_sha,
         "diff sha256": plan.diff_hash,
         "agent": plan.agent_reason,
+        "session": f"formica transcript {plan.issue_number} ({plan.transcript})" if plan.transcript else None,
+        "session sha256": plan.transcript_hash,
         "outcome": plan.outcome,
         "pull request": f"{plan.pr_url} ({plan.pr_state})" if plan.pr_url else None,
         "merged as": plan.merged_sha,
@@ -83,8 +77,20 @@ def _stat(entry: Json) -> str:
 def _proof(plan: Plan) -> list[str]:
     if plan.proof is None:
         return []
-    return _section(
-        "Proof", [("proved: " if plan.proof["proved"] else "not proved: ") + plan.proof["reason"]]
+    proved = "proved: " if plan.proof["proved"] else "not proved: "
+    return _section("Proof", [proved + plan.proof["reason"], *map(_command, plan.proof.get("commands", []))])
+
+
+def _command(ran: Json) -> str:
+    ended = f"exit {ran['exit_code']}" if ran.get("exit_code") is not None else str(ran.get("reason"))
+    kept = f", output in {ran['log']}" if ran.get("log") else ""
+    return f"{ran['name']}: {ended} after {ran['seconds']:.1f} s{kept}"
+
+
+def printable(text: str) -> str:
+    """Text of a program as a terminal may show it: nothing in it acts, everything in it is seen."""
+    return "".join(
+        c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
 
 

@@ -6,12 +6,10 @@ section 3.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from formica.rules.facts import Change, FileChange
 from formica.rules.pipeline import END, Event, State
 from formica.rules.plan import Approval, Plan, WaitingFor, plan_hash, seconds
 
@@ -23,7 +21,6 @@ __all__ = [
     "backoff_seconds",
     "decide",
     "pull_request_budget",
-    "review",
     "run_budget",
     "tripped",
 ]
@@ -160,65 +157,6 @@ def approval_for(plan: Plan, kind: Literal["go", "shipit"], target: str, now: fl
 def _covers(approval: Approval, plan: Plan, target: str) -> bool:
     approved = (approval.head_sha, approval.diff_hash, approval.target)
     return None not in approved and approved == (plan.head_sha, plan.diff_hash, target)
-
-
-# --- the diff -------------------------------------------------------------------------------------------
-
-
-def review(change: Change, policy: Policy) -> list[str]:
-    """What in a diff needs a person: protected areas, sizes, deletions, modes, binaries, links, submodules."""
-    findings = [
-        f"{file.path}: protected area {area}" for file in change.files for area in areas(file.path, policy)
-    ]
-    findings.extend(_size_findings(change.files, policy))
-    for file in change.files:
-        findings.extend(_file_findings(file))
-    return findings
-
-
-def areas(path: str, policy: Policy) -> list[str]:
-    """The protected areas a path belongs to. Case is ignored: file systems that do are common."""
-    folded = path.casefold()
-    return [
-        area
-        for area, globs in policy.protected.items()
-        if any(_matches(folded, pattern.casefold()) for pattern in globs)
-    ]
-
-
-def _matches(path: str, pattern: str) -> bool:
-    if pattern.startswith("**/"):
-        return fnmatch.fnmatchcase(path, pattern[3:]) or fnmatch.fnmatchcase(path, f"*/{pattern[3:]}")
-    return fnmatch.fnmatchcase(path, pattern)
-
-
-def _size_findings(files: Sequence[FileChange], policy: Policy) -> list[str]:
-    lines = sum(file.added + file.deleted for file in files)
-    deleted = sum(1 for file in files if file.status == "D")
-    findings = []
-    if len(files) > policy.max_files:
-        findings.append(f"{len(files)} files changed, the limit is {policy.max_files}")
-    if lines > policy.max_lines:
-        findings.append(f"{lines} lines changed, the limit is {policy.max_lines}")
-    if deleted > policy.max_deleted_files:
-        findings.append(f"{deleted} files deleted, the limit is {policy.max_deleted_files}")
-    return findings
-
-
-def _file_findings(file: FileChange) -> list[str]:
-    findings = []
-    if file.binary:
-        findings.append(f"{file.path}: binary")
-    if "120000" in (file.old_mode, file.new_mode) and file.status != "D":
-        findings.append(f"{file.path}: symbolic link")
-    if "160000" in (file.old_mode, file.new_mode):
-        findings.append(f"{file.path}: submodule")
-    modes = (file.old_mode, file.new_mode)
-    if file.status in ("M", "T") and modes[0] != modes[1] and "120000" not in modes and "160000" not in modes:
-        findings.append(f"{file.path}: mode changed from {file.old_mode} to {file.new_mode}")
-    if file.status == "A" and file.new_mode == "100755":
-        findings.append(f"{file.path}: new executable")
-    return findings
 
 
 # --- budgets and breakers -------------------------------------------------------------------------------

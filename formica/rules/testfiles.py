@@ -20,28 +20,49 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-__all__ = ["LOCK_FILES", "detect_test_command", "is_test_path"]
+__all__ = ["LOCK_FILES", "detect_test_command", "is_lock_path", "is_test_path", "is_test_settings"]
 
 LOCK_FILES = frozenset(
     {
+        ".nvmrc",
+        ".npmrc",
+        ".python-version",
+        ".ruby-version",
+        ".tool-versions",
         "Cargo.lock",
+        "Cargo.toml",
+        "Gemfile",
         "Gemfile.lock",
         "Pipfile.lock",
+        "build.gradle",
+        "build.gradle.kts",
+        "bun.lock",
         "bun.lockb",
         "composer.lock",
+        "environment.yml",
+        "go.mod",
         "go.sum",
+        "go.work.sum",
+        "gradle.lockfile",
+        "mix.lock",
+        "npm-shrinkwrap.json",
         "package-lock.json",
         "package.json",
+        "pdm.lock",
+        "pixi.lock",
         "pnpm-lock.yaml",
+        "pnpm-workspace.yaml",
         "poetry.lock",
         "pom.xml",
         "pyproject.toml",
-        "requirements.txt",
+        "rust-toolchain.toml",
+        "setup.cfg",
+        "setup.py",
         "uv.lock",
         "yarn.lock",
     }
 )
-"""Names of the files at the root that decide what `setup_command` installs."""
+"""Names of the files that decide what `setup_command` installs, in any folder."""
 
 _FOLDERS = frozenset({"test", "tests", "testing", "spec", "specs", "__tests__", "__snapshots__", "e2e"})
 _FOLDER = re.compile(r"[\w.-]+\.(?:Unit|Integration)?Tests?")
@@ -61,6 +82,13 @@ _NAMES = tuple(
 _CONFIGURATION = frozenset(
     {"pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "package.json", "Makefile"}
 )
+_REQUIREMENTS = re.compile(r"(?:[\w.-]*requirements|constraints)[\w.-]*\.(?:txt|in|lock)")
+_SETTINGS = re.compile(
+    r"pytest\.ini|\.?pytest\.toml|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|noxfile\.py|package\.json|[Mm]akefile"
+    r"|GNUmakefile|(?:jest|vitest|karma|playwright|cypress|ava)\.conf(?:ig)?\.\w+|\.mocharc.*|\.jestrc.*|phpunit\.xml.*"
+    r"|pom\.xml|build\.gradle(?:\.kts)?|testng\.xml|Cargo\.toml|\.rspec|Rakefile|nextest\.toml",
+    re.IGNORECASE,
+)
 _MAKE_TARGET = re.compile(r"^test\s*:(?!=)", re.MULTILINE)
 _NPM_TEST = re.compile(r'"scripts"\s*:\s*\{[^{}]*"test"\s*:\s*"(?!echo \\"Error: no test specified)')
 
@@ -73,6 +101,18 @@ def is_test_path(path: str) -> bool:
     if any(folder in _FOLDERS or _FOLDER.fullmatch(folder) for folder in folders):
         return True
     return any(pattern.fullmatch(name) for pattern in _NAMES)
+
+
+def is_test_settings(path: str) -> bool:
+    """Whether the file can decide which tests are run and whether their failure counts."""
+    return _SETTINGS.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def is_lock_path(path: str) -> bool:
+    """Whether the file says what `setup_command` installs."""
+    name = path.rpartition("/")[2]
+    below = "requirements/" in f"{path}" and name.endswith((".txt", ".in"))
+    return name in LOCK_FILES or below or _REQUIREMENTS.fullmatch(name) is not None
 
 
 def detect_test_command(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from formica.ports import AgentSession, Clock, Forge, Issues, Repository, Verifier
+from formica.ports import AgentSession, Clock, Forge, Issues, Repository, Transcripts, Verifier
 from formica.rules.pipeline import Event
 from formica.rules.policy import Policy
+from formica.rules.secret_forms import LiveSecrets
 from formica.worker.ledger import Ledger
 from formica.worker.switch import Switch
 
@@ -38,6 +39,9 @@ class Context:
     agent_stall_seconds: float
     new_id: Callable[[], str]
     """A fresh UUID: leases, delimiters around untrusted text."""
+    transcripts: Transcripts
+    secrets: LiveSecrets = field(default_factory=LiveSecrets)
+    """What must never leave: the daemon's own keys and tokens."""
 
 
 @dataclass(frozen=True, slots=True)

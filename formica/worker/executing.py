@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import anyio
 
 from formica.errors import Broken, NeedsOperator
 from formica.ports import AgentTask, Workspace
 from formica.rules import messages
-from formica.rules.facts import Change
+from formica.rules.facts import Change, shown_path
 from formica.rules.pipeline import Event, State
 from formica.rules.plan import Plan, report_hash, timestamp
-from formica.rules.policy import approval_for, backoff_seconds, decide, review
+from formica.rules.policy import approval_for, backoff_seconds, decide
 from formica.rules.prompt import prompt
+from formica.rules.review import review
 from formica.worker.context import Context, Outcome
 from formica.worker.held import HeldPlan
 from formica.worker.reading import all_plans, reporter_text
+from pool_server.contract.redaction import CREDENTIAL_KINDS, Redactor
 
 Json = dict[str, Any]
 
@@ -132,6 +137,9 @@ async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspa
     await context.switch.confirm()
     result = await context.agent.run(task, check=check)
     await context.switch.settle()
+    record = await context.transcripts.keep(
+        plan.issue_number, run_id, prompt=task.prompt, log_path=result.log_path
+    )
     change = await context.repository.collect(
         workspace, message=messages.commit_message(plan.issue_number, plan.summary, private=plan.private)
     )
@@ -142,21 +150,35 @@ async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspa
         {"minutes": round(result.seconds / 60.0, 3), "verdict": verdict.verdict},
     ]
     learned: Json = {
-        "transcript_hash": result.log_hash,
-        "agent_reason": verdict.reason,
+        "transcript": record.name if record else None,
+        "transcript_hash": record.hash if record else None,
+        "agent_reason": without_secrets(context, verdict.reason)
+        + ("" if record else " Its record could not be stored."),
         "costs": {"runs": runs, "minutes": round(sum(run["minutes"] for run in runs), 3)},
         "run_started_at": None,
     }
     if verdict.verdict == "success":
-        return Outcome(Event.CHANGED, learned | _described(change))
+        return Outcome(Event.CHANGED, learned | _described(context, change))
     if verdict.verdict == "no_change":
         return Outcome(Event.UNCHANGED, learned | {"outcome": "no_change"})
-    return await failed(context, plan, verdict.reason, learned | {"resume_state": State.PREPARING.value})
+    return await failed(
+        context, plan, learned["agent_reason"], learned | {"resume_state": State.PREPARING.value}
+    )
 
 
-def _described(change: Change) -> Json:
+def without_secrets(context: Context, text: str) -> str:
+    """What a program of the project or the agent said, fit for the plan."""
+    return context.secrets.removed(Redactor(CREDENTIAL_KINDS).text(text))
+
+
+def _described(context: Context, change: Change) -> Json:
     stat = [
-        {"path": file.path, "status": file.status, "added": file.added, "deleted": file.deleted}
+        {
+            "path": context.secrets.removed(shown_path(file.path)),
+            "status": file.status,
+            "added": file.added,
+            "deleted": file.deleted,
+        }
         for file in change.files[:100]
     ]
     return {"head_sha": change.head_sha, "diff_hash": change.diff_hash, "diff_stat": stat}
@@ -203,12 +225,15 @@ async def verify(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     proof = await context.verifier.prove(*stored, check=check)
     record = {
         "proved": proof.proved,
-        "reason": proof.reason,
+        "reason": without_secrets(context, proof.reason),
         "has_tests": proof.has_tests,
         "base_failed": proof.base_failed,
         "head_passed": proof.head_passed,
         "hooks_passed": proof.hooks_passed,
-        "commands": list(proof.commands),
+        "commands": [
+            {**command, "output_tail": without_secrets(context, command.get("output_tail", ""))}
+            for command in proof.commands
+        ],
     }
     if plan.reproduction_environment_kind in LOCAL_KINDS:
         return Outcome(Event.LOCAL_RESULT, {"proof": record, "outcome": "worktree_created"})
@@ -220,8 +245,8 @@ async def verify(context: Context, held: HeldPlan, issue: Json) -> Outcome:
             "proof": record,
             "waiting_for": "decision",
             "decision_required": True,
-            "decision_blockers": [proof.reason],
-            "why_waiting": f"not proved: {proof.reason}",
+            "decision_blockers": [record["reason"]],
+            "why_waiting": f"not proved: {record['reason']}",
         },
     )
 
@@ -251,6 +276,12 @@ def asks_decision(blockers: list[str]) -> Outcome:
     )
 
 
+async def found_in(context: Context, change: Change) -> list[str]:
+    """The gates' findings as the plan shows them: `path:line: detail`."""
+    found = await anyio.to_thread.run_sync(partial(review, change, context.policy, context.secrets))
+    return [context.secrets.removed(str(finding)) for finding in found]
+
+
 async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """The diff through its gates. Unattended publishing needs auto_fix and not one finding."""
     plan = held.plan
@@ -262,7 +293,7 @@ async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcom
     exposed = exposure(plan, issue)
     if exposed is not None:
         return exposed
-    findings = review(stored[1], context.policy)
+    findings = await found_in(context, stored[1])
     if plan.tainted:
         findings.append("tainted text: " + ", ".join(plan.tainted))
     approval = approval_for(plan, "shipit", context.forge.target, context.clock.now())

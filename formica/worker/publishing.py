@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import anyio
 
 from formica.errors import Broken, NeedsOperator, Refused
 from formica.ports import PullRequest, PullRequestDraft, Workspace
@@ -10,9 +13,11 @@ from formica.rules import messages
 from formica.rules.facts import Change
 from formica.rules.pipeline import Event
 from formica.rules.plan import Plan, timestamp
-from formica.rules.policy import approval_for, review
+from formica.rules.policy import approval_for
+from formica.rules.review import unpublishable
+from formica.rules.secret_forms import LiveSecrets
 from formica.worker.context import Context, Outcome
-from formica.worker.executing import LOST, asks_decision, exposure, stored_change
+from formica.worker.executing import LOST, asks_decision, exposure, found_in, stored_change
 from formica.worker.held import HeldPlan
 from pool_server.contract.redaction import find
 
@@ -46,9 +51,9 @@ async def _make(context: Context, held: HeldPlan, draft: PullRequestDraft) -> Pu
     if stored is None and not await _is_pushed(context, plan, draft):
         return LOST
     workspace, change = stored or (None, None)
-    if not _permitted(context, plan, change):
+    if not await _permitted(context, plan, change):
         return Outcome(Event.APPROVAL_VOID, {"why_waiting": "the approval does not cover what there is now"})
-    leak = leaked(plan, draft, change)
+    leak = await anyio.to_thread.run_sync(partial(leaked, plan, draft, change, context.secrets))
     if leak:
         return asks_decision(leak)
     budget = await context.ledger.reserve_pull_request(plan.issue_number, plan.round, context.forge)
@@ -95,13 +100,13 @@ async def _push(
         raise
 
 
-def _permitted(context: Context, plan: Plan, change: Change | None) -> bool:
+async def _permitted(context: Context, plan: Plan, change: Change | None) -> bool:
     """auto_fix with a clean diff, a valid ``/shipit``, or the one this very publication already used.
 
     Without the ``change`` at hand, what the review found in it counts."""
     if not (plan.proof or {}).get("proved") or plan.security:
         return False
-    findings = plan.findings if change is None else review(change, context.policy)
+    findings = plan.findings if change is None else await found_in(context, change)
     if context.policy.auto_fix and not plan.tainted and not findings:
         return True
     return _approved(context, plan)
@@ -164,16 +169,19 @@ def _remote_branch_name(plan: Plan) -> str:
     return f"{plan.branch}" if plan.round == 0 else f"{plan.branch}-{plan.round + 1}"
 
 
-def leaked(plan: Plan, draft: PullRequestDraft, change: Change | None) -> list[str]:
-    """What must not leave: credentials in any text of ours, and anything personal from a private issue."""
+def leaked(plan: Plan, draft: PullRequestDraft, change: Change | None, secrets: LiveSecrets) -> list[str]:
+    """What must not leave, whoever approved it: secrets of this daemon in any form on any surface, credentials
+    in any text of ours, anything personal from a private issue, and a change that nobody could read.
+
+    Without the change at hand its bytes are on the forge already; only our texts are looked at."""
     surfaces = {"title": draft.title, "body": draft.body, "branch": draft.branch}
+    found = [str(finding) for finding in unpublishable(change, secrets, surfaces)]
+    if change is not None:
+        surfaces["commit message"] = change.message
     if plan.private and change is not None:
-        surfaces["diff"] = "\n".join(
-            line[1:]
-            for line in change.diff.splitlines()
-            if line.startswith("+") and not line.startswith("+++")
-        )
-    return [
+        surfaces["diff"] = "\n".join(row.text for text in change.texts.values() for row in text.added)
+        surfaces["file names"] = "\n".join(file.path for file in change.files)
+    return found + [
         f"the pull request's {surface} still holds {finding.kind}"
         for surface, text in surfaces.items()
         for finding in find(text)

@@ -11,7 +11,8 @@ from formica.rules.classification import classify, is_plainly_test
 from formica.rules.environment import extract, judge
 from formica.rules.pipeline import Event
 from formica.rules.plan import AskedQuestion, Plan, readable, report_hash, timestamp
-from formica.rules.policy import areas, decide
+from formica.rules.policy import decide
+from formica.rules.protected import areas
 from formica.worker.context import Context, Outcome
 from formica.worker.held import HeldPlan
 
@@ -125,7 +126,7 @@ def _risk(issue: Json, context: Context) -> Json:
     words = {
         word.strip("`'\"()[]<>,.;:") for word in reporter_text(issue).split() if "/" in word or "." in word
     }
-    named = sorted({area for word in words for area in areas(word, context.policy)})
+    named = sorted({area for word in words for area in areas(word, context.policy.protected)})
     todos = [f"protected: {area}" for area in named]
     return {"risk": "high" if named else "low", "todos": todos}
 

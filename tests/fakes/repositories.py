@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from formica.adapters.git import Git
 from formica.adapters.workspace import GitRepository
@@ -45,18 +46,19 @@ class Project:
     origin: Path
     state: Path
 
-    def repository(self, source: Path | str | None = None, **changes: str) -> GitRepository:
-        return GitRepository(
-            self.git(),
-            state=self.state,
-            source=str(source or self.checkout),
-            push_to=changes.get("push_to", str(self.origin)),
-            author_name="formica",
-            author_email="formica@example.com",
-        )
+    def repository(self, source: Path | str | None = None, **changes: Any) -> GitRepository:
+        options: dict[str, Any] = {
+            "state": self.state,
+            "source": str(source or self.checkout),
+            "push_to": str(self.origin),
+            "author_name": "formica",
+            "author_email": "formica@example.com",
+            "min_free_bytes": 0,
+        }
+        return GitRepository(self.git(changes.pop("path", PATH)), **options | changes)
 
-    def git(self) -> Git:
-        return Git(self.state, path=PATH)
+    def git(self, path: str = PATH) -> Git:
+        return Git(self.state, path=path)
 
     def commit(self, files: Mapping[str, str], message: str = "change") -> str:
         """Write, commit and push on the checkout's branch; the new sha."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from formica.errors import NeedsOperator, Retryable
 from formica.ports import Change, CommitFacts, FileChange, RepositoryFacts, Workspace
+from formica.rules.facts import FileText, Row
 from tests.fakes.hooks import Hooks
 
 Trees = dict[Path, tuple[FileChange, ...]]
@@ -24,6 +25,13 @@ def file_change(path: str, added: int = 3, deleted: int = 1, status: str = "M") 
     modes = {"A": ("000000", "100644"), "D": ("100644", "000000")}.get(status, ("100644", "100644"))
     kinds = {"A": "A", "D": "D", "T": "T"}
     return FileChange(path, kinds.get(status, "M"), *modes, added, deleted, binary=False)  # type: ignore[arg-type]
+
+
+def file_text(file: FileChange) -> FileText:
+    """As many lines as the change says, none of them remarkable."""
+    removed = [Row("-", number, 1, f"was {number}") for number in range(1, file.deleted + 1)]
+    added = [Row("+", file.deleted + 1, number, f"is {number}") for number in range(1, file.added + 1)]
+    return FileText((*removed, *added))
 
 
 @dataclass(slots=True)
@@ -120,6 +128,8 @@ class FakeRepository:
             diff_hash=hashlib.sha256(text.encode()).hexdigest(),
             files=files,
             diff=text,
+            texts={file.path: file_text(file) for file in files},
+            message=message,
         )
         self.changes[workspace.issue_number, change.head_sha] = change
         await self.hooks.after("collect", number)

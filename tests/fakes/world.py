@@ -25,6 +25,7 @@ from tests.fakes.forge import FakeForge
 from tests.fakes.hooks import Hooks, VirtualClock
 from tests.fakes.issues import FakeIssues
 from tests.fakes.repository import FakeRemote, FakeRepository
+from tests.fakes.transcripts import FakeTranscripts
 from tests.fakes.verifier import FakeVerifier
 
 Json = dict[str, Any]
@@ -129,6 +130,7 @@ class Daemon:
         self.agent = FakeAgent(self.repository.trees, world.hooks, at_work=world.at_work)
         self.verifier = FakeVerifier(world.hooks)
         self._lease_seconds = lease_seconds
+        self.transcripts = FakeTranscripts()
         self._places = policy.max_workers if places is None else places
         self.restart()
 
@@ -153,6 +155,7 @@ class Daemon:
             agent_timeout_seconds=self.policy.minutes_per_run * 60.0,
             agent_stall_seconds=600.0,
             new_id=world.new_id,
+            transcripts=self.transcripts,
         )
         self.worker = Worker(self.context, anyio.CapacityLimiter(self._places))
 

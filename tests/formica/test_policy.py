@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formica.rules.facts import Change, FileChange
 from formica.rules.pipeline import Event, State
 from formica.rules.plan import Approval, Plan, plan_hash, timestamp
 from formica.rules.policy import (
     HOUR,
     Policy,
     approval_for,
-    areas,
     decide,
-    review,
 )
 from formica.settings import load, protected_areas
 
@@ -229,111 +225,3 @@ def test_an_approval_of_nothing_covers_nothing() -> None:
     empty = plan(state=State.REVIEWING)
     empty.approvals = [approval("shipit", empty, target=None)]
     assert approval_for(empty, "shipit", TARGET, NOW) is None
-
-
-# --- the diff ---------------------------------------------------------------------------------------------
-
-
-def file(path: str = "src/a.py", **changes: Any) -> FileChange:
-    fields: dict[str, Any] = {
-        "status": "M",
-        "old_mode": "100644",
-        "new_mode": "100644",
-        "added": 1,
-        "deleted": 0,
-        "binary": False,
-    }
-    return FileChange(path=path, **(fields | changes))
-
-
-def findings(*files: FileChange, policy: Policy = SHIPPED) -> list[str]:
-    return review(Change("a" * 40, "b" * 40, "c" * 64, files, ""), policy)
-
-
-def test_a_small_plain_change_has_no_findings() -> None:
-    """Exactly at the limits nothing is found."""
-    plain = [file(f"src/{number}.py", added=40) for number in range(20)]
-    assert findings(*plain) == []
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        [file(f"src/{number}.py") for number in range(21)],
-        [file(added=400, deleted=401)],
-        [file(f"src/{number}.py", status="D", new_mode="000000") for number in range(6)],
-        [file(binary=True)],
-        [file(status="A", old_mode="000000", new_mode="120000")],
-        [file(status="T", new_mode="120000")],
-        [file(status="A", old_mode="000000", new_mode="160000")],
-        [file(old_mode="160000", new_mode="160000")],
-        [file(new_mode="100755")],
-        [file(status="A", old_mode="000000", new_mode="100755")],
-        [file(status="T", old_mode="120000", new_mode="100644")],
-    ],
-    ids=[
-        "files",
-        "lines",
-        "deletions",
-        "binary",
-        "link",
-        "becomes-link",
-        "submodule",
-        "bump",
-        "mode",
-        "exec",
-        "unlink",
-    ],
-)
-def test_what_a_diff_is_stopped_for(files: list[FileChange]) -> None:
-    """Too many files, lines or deletions, binaries, links, submodules and modes each need a person."""
-    assert findings(*files, policy=PROACTIVE)
-
-
-@pytest.mark.parametrize(
-    ("path", "area"),
-    [
-        (".github/workflows/ci.yml", "ci"),
-        (".GitHub/Workflows/ci.yml", "ci"),
-        ("docker/Dockerfile.prod", "ci"),
-        ("app/migrations/0001_init.py", "schema"),
-        ("migrations/0001_init.py", "schema"),
-        ("db/schema.rb", "schema"),
-        ("src/auth/login.py", "security"),
-        ("SECURITY.md", "security"),
-        ("README.md", "foundation_docs"),
-        ("ARCHITECTURE.md", "architecture"),
-        (".husky/pre-commit", "hooks"),
-        ("sub/.gitattributes", "hooks"),
-        ("web/package-lock.json", "lockfiles"),
-        ("uv.lock", "lockfiles"),
-        ("AGENTS.md", "agent_instructions"),
-        ("pkg/claude.md", "agent_instructions"),
-        (".claude/settings.json", "agent_instructions"),
-    ],
-)
-def test_protected_areas_are_found_whatever_the_case(path: str, area: str) -> None:
-    """The shipped list knows each area, in any folder and any case."""
-    assert area in areas(path, SHIPPED)
-    assert any(path in finding and area in finding for finding in findings(file(path)))
-
-
-@pytest.mark.parametrize("path", ["src/parser.py", "tests/test_author.py", "docs/usage.md", "authors.txt"])
-def test_ordinary_paths_are_free(path: str) -> None:
-    """Ordinary code, tests and documentation need nobody."""
-    assert areas(path, SHIPPED) == []
-
-
-def test_the_shipped_areas_are_those_of_the_design() -> None:
-    """policy.toml has every protected area that the design names."""
-    assert set(SHIPPED.protected) == {
-        "schema",
-        "security",
-        "foundation_docs",
-        "architecture",
-        "ci",
-        "hooks",
-        "lockfiles",
-        "agent_instructions",
-    }
-    assert Path("config/policy.toml").is_file()

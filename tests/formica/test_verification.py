@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -10,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from formica.adapters.verification import LocalVerifier
+from formica.adapters.setup_cache import SetupCache
+from formica.adapters.verification import Limits, LocalVerifier
 from formica.errors import Stopped
 from formica.ports import Proof
-from formica.rules.testfiles import detect_test_command, is_test_path
 from tests.fakes.repositories import PATH, Project, make_project
 
 # A test runner of three lines: every file of tests/ must run without an exception.
@@ -44,11 +45,17 @@ async def prove(project: Project, changes: Changes, **options: Any) -> Proof:
             path.write_text(text)
     change = await repository.collect(workspace, message="Fix")
     check: Callable[[], Any] = options.pop("check", go_on)
-    defaults: dict[str, Any] = {"test_command": COMMAND, "path": PATH, "timeout_seconds": 30}
+    defaults: dict[str, Any] = {"test_command": COMMAND, "path": PATH, "limits": Limits(test=30)}
     proof = await LocalVerifier(project.git(), **defaults | options).prove(workspace, change, check=check)
-    left = [path.name for path in (workspace.root / "verify").glob("*") if not path.name.startswith("home-")]
-    assert left == [], "checkouts are removed"
+    assert list((workspace.root / "verify").glob("*")) == [], "checkouts are removed"
+    for command in proof.commands:
+        log = project.state / command["log"]
+        assert hashlib.sha256(log.read_bytes()).hexdigest() == command["log_hash"], "its output is kept"
     return proof
+
+
+def names(proof: Proof) -> list[str]:
+    return [command["name"] for command in proof.commands]
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def project(tmp_path: Path) -> Project:
 
 
 async def test_a_fix_with_its_test_is_proved(project: Project) -> None:
-    """The test alone fails on the base, everything passes on the head; both runs are kept."""
+    """The test alone fails on the base, the base alone is sound, everything passes on the head; and again."""
     proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST})
     assert proof.proved
     assert (proof.has_tests, proof.base_failed, proof.head_passed, proof.hooks_passed) == (
@@ -66,8 +73,9 @@ async def test_a_fix_with_its_test_is_proved(project: Project) -> None:
         True,
         None,
     )
-    assert [command["name"] for command in proof.commands] == ["base with tests", "head"]
-    assert [command["exit_code"] for command in proof.commands] == [1, 0]
+    again = ["base with tests, repeated", "head, repeated"]
+    assert names(proof) == ["base with tests", "base alone", "head", *again]
+    assert [command["exit_code"] for command in proof.commands] == [1, 0, 0, 1, 0]
     assert proof.commands[0]["argv"] == COMMAND
     assert "AssertionError" in proof.commands[0]["output_tail"]
 
@@ -91,11 +99,12 @@ async def test_a_change_that_does_not_pass_is_not_proved(project: Project) -> No
     """A head that fails is not published; a base that failed before anything changed is mentioned."""
     proof = await prove(project, {"calc.py": "broken = 1\n", "tests/test_add.py": TEST})
     assert (proof.proved, proof.base_failed, proof.head_passed) == (False, True, False)
+    assert names(proof)[-2:] == ["head, run 2", "head, run 3"], "tried again before it is believed"
     assert "untouched" not in proof.reason
     project.commit({"tests/test_old.py": "assert False\n"})
     proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST})
     assert not proof.proved
-    assert "untouched base too" in proof.reason
+    assert "untouched base already" in proof.reason
 
 
 async def test_renamed_and_removed_tests_belong_to_the_test_part(project: Project) -> None:
@@ -122,9 +131,9 @@ async def test_a_run_without_verdict_is_no_failing_test(
 ) -> None:
     """A test command that cannot run, finds nothing or hangs does not count as failing on the base."""
     proof = await prove(
-        project, {"calc.py": FIXED, "tests/test_add.py": TEST}, test_command=command, timeout_seconds=3
+        project, {"calc.py": FIXED, "tests/test_add.py": TEST}, test_command=command, limits=Limits(test=3)
     )
-    assert (proof.proved, proof.base_failed) == (False, None)
+    assert (proof.proved, proof.head_passed) == (False, None)
     assert says in proof.reason
 
 
@@ -135,7 +144,9 @@ async def test_pytest_is_detected_and_its_verdict_understood(tmp_path: Path) -> 
     )
     path = f"{Path(sys.executable).parent}:{PATH}"
     test = "import calc\ndef test_add():\n    assert calc.add(2, 3) == 5\n"
-    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": test}, test_command=None, path=path)
+    proof = await prove(
+        project, {"calc.py": FIXED, "tests/test_add.py": test}, test_command=None, path=path, reruns=0
+    )
     assert proof.proved, proof
     assert proof.commands[0]["argv"] == ["python3", "-m", "pytest", "-q"]
 
@@ -149,19 +160,9 @@ async def test_no_test_command_names_the_setting(tmp_path: Path) -> None:
     assert "[repository] test_command" in proof.reason
 
 
-async def test_setup_runs_before_each_test_run(project: Project) -> None:
-    """The set-up command runs in every checkout with a home shared while the lock files are the same, and
-    its failure is no verdict on the code."""
-    script = (
-        "open('ready', 'w'); import os; home = os.environ['HOME'] + '/cache'; print(os.path.exists(home))"
-    )
-    script += "; open(home, 'w')"
-    changes = {"calc.py": FIXED, "tests/test_add.py": TEST + "open('ready')\n"}
-    proof = await prove(project, changes, setup_command=[sys.executable, "-c", script])
-    assert proof.proved
-    setups = [command for command in proof.commands if command["name"].startswith("setup")]
-    assert [command["output_tail"] for command in setups] == ["False\n", "True\n"]
-    proof = await prove(project, changes, setup_command=["false"])
+async def test_a_setup_that_fails_is_no_verdict(project: Project) -> None:
+    """What the set-up could not install says nothing about the change."""
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST}, setup_command=["false"])
     assert (proof.proved, proof.base_failed) == (False, None)
     assert "setup_command failed with exit code 1" in proof.reason
 
@@ -179,10 +180,10 @@ async def test_the_tests_run_in_a_checkout_of_ours(project: Project, tmp_path: P
     )
     proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": test})
     assert proof.proved, proof.commands
-    folders, names = seen.read_text().splitlines()[::2], seen.read_text().splitlines()[1::2]
+    folders, rows = seen.read_text().splitlines()[::2], seen.read_text().splitlines()[1::2]
     assert all(folder.endswith("/tree") and "/verify/" in folder for folder in folders)
-    assert set(names) == {"CI HOME LANG LC_ALL PATH TERM TMPDIR"} or set(names) == {
-        "CI HOME LANG LC_ALL LC_CTYPE PATH TERM TMPDIR"
+    assert {frozenset(row.split()) - {"LC_CTYPE"} for row in rows} == {
+        frozenset(["CI", "HOME", "LANG", "LC_ALL", "PATH", "TERM", "TMPDIR"])
     }
 
 
@@ -232,55 +233,264 @@ async def test_a_stop_during_verification_is_raised(project: Project) -> None:
         await prove(project, {"tests/test_add.py": TEST}, test_command=hang, check=check)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("tests/test_a.py", "pkg/tests/helper.py", "a_test.py", "conftest.py", "src/a.test.ts"),
-        *("src/__tests__/a.js", "a.spec.tsx", "pkg/a_test.go", "tests/it.rs", "src/test/java/A.java"),
-        *(
-            "src/AppTest.java",
-            "spec/a_spec.rb",
-            "App.Tests/A.cs",
-            "ATests.cs",
-            "tests/ATest.php",
-            "e2e/x.txt",
-        ),
-    ],
-)
-def test_tests_are_recognised(path: str) -> None:
-    """The usual places and names of tests, per ecosystem."""
-    assert is_test_path(path)
+async def test_a_hook_that_modifies_files_is_a_failed_verification(project: Project) -> None:
+    """What it would have made is not what would be published; the file is named."""
+    hook = ".githooks/pre-commit"
+    project.commit({hook: "#!/bin/sh\necho '# tidy' >> calc.py\n"})
+    (project.checkout / hook).chmod(0o755)
+    project.commit({})
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST})
+    assert (proof.proved, proof.hooks_passed) == (False, False)
+    assert proof.reason == f"The project's commit hook {hook} modifies calc.py."
+
+
+# --- flaky -------------------------------------------------------------------------------------------------
+
+
+def counting(where: Path, verdict: str) -> str:
+    """A test that knows how often it ran, in whatever checkout; ``verdict`` sees that number as n."""
+    return (
+        f"import pathlib, calc\nfile = pathlib.Path({str(where)!r})\n"
+        "n = len(file.read_text()) + 1 if file.exists() else 1\nfile.write_text('x' * n)\n"
+        f"assert {verdict}\n"
+    )
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("verdict", "says"),
     [
-        *("src/app.py", "latest.py", "contest.py", "src/attest.go", "protest/a.py", "testing.md"),
-        *(
-            "src/Latest.java",
-            "Contest.cs",
-            "pytest.ini",
-            "tests/pytest.ini",
-            "package.json",
-            "src/inspect.ts",
-        ),
+        ("n != 2", "on the base they passed first"),
+        ("n == 2", "with the change they passed first"),
+        ("n in (3, 4) or calc.add(2, 3) == 5 and n != 2", "flaky"),
+        ("n != 1", "on the base they failed first"),
+        ("n not in (1, 2)", "failed first, and passed in run 2"),
+        ("n not in (1, 2, 3, 5)", "failed first, and passed in run"),
+        ("n not in (1, 3, 4)", "flaky"),
     ],
 )
-def test_other_files_are_not(path: str) -> None:
-    """Names that only look alike, and files that configure how tests run."""
-    assert not is_test_path(path)
+async def test_a_result_that_does_not_repeat_is_no_proof(
+    project: Project, tmp_path: Path, verdict: str, says: str
+) -> None:
+    """On the base or on the head, failing first or passing first: it is called flaky and nothing is proved."""
+    changes = {"calc.py": FIXED, "tests/test_count.py": counting(tmp_path / "count", verdict)}
+    proof = await prove(project, changes)
+    assert not proof.proved
+    assert "flaky" in proof.reason
+    assert says in proof.reason
 
 
-def test_commands_are_detected_from_files() -> None:
-    """Each ecosystem by its own sign; a package without a test script has no test command."""
-    assert detect_test_command({"go.mod"}) == ["go", "test", "./..."]
-    assert detect_test_command({"Cargo.toml", "src/lib.rs"}) == ["cargo", "test", "--quiet"]
-    assert detect_test_command({"pom.xml"}) == ["mvn", "-q", "-B", "test"]
-    scripts = '{"scripts": {"build": "x", "test": "jest"}}'
-    assert detect_test_command({"package.json"}, package_json=scripts) == ["npm", "test", "--silent"]
-    none = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
-    assert detect_test_command({"package.json"}, package_json=none) is None
-    assert detect_test_command({"Makefile"}, makefile="all:\n\ntest: all\n\t./t\n") == ["make", "test"]
-    assert detect_test_command({"Makefile"}, makefile="test := x\n") is None
-    assert detect_test_command({"README.md"}) is None
-    assert os.sep == "/"
+async def test_without_reruns_each_suite_runs_once(project: Project) -> None:
+    """The number of reruns is the maintainer's choice."""
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST}, reruns=0)
+    assert (proof.proved, names(proof)) == (True, ["base with tests", "base alone", "head"])
+    proof = await prove(project, {"tests/test_add.py": "import calc\n"}, reruns=0)
+    assert (proof.proved, names(proof)) == (False, ["base with tests"])
+
+
+# --- pytest and unittest -----------------------------------------------------------------------------------
+
+PYTEST = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+UNITTEST = [sys.executable, "-B", "-m", "unittest", "discover", "-s", "tests", "-t", "."]
+OLD_TEST = "from calc import add\n\ndef test_zero():\n    assert add(2, 0) == 2\n"
+NEW_TEST = "from calc import add\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+BROKEN = "def test_broken():\n    assert False\n"
+
+
+@pytest.fixture
+def pytest_project(tmp_path: Path) -> Project:
+    return make_project(tmp_path, {"calc.py": FILES["calc.py"], "tests/test_zero.py": OLD_TEST})
+
+
+async def test_a_test_that_imports_what_the_change_adds_fails_on_the_base(pytest_project: Project) -> None:
+    """pytest cannot collect it there: that counts, because the base alone collects fine and the head passes."""
+    new = "from calc import double\n\ndef test_double():\n    assert double(4) == 8\n"
+    changes = {
+        "calc.py": FILES["calc.py"] + "\ndef double(a):\n    return 2 * a\n",
+        "tests/test_double.py": new,
+    }
+    proof = await prove(pytest_project, changes, test_command=PYTEST, reruns=0)
+    assert (proof.proved, proof.base_failed, proof.head_passed) == (True, True, True), proof.reason
+    assert proof.commands[0]["exit_code"] == 2
+    assert "cannot even be imported" in proof.reason
+
+
+async def test_tests_that_nothing_can_import_prove_nothing(pytest_project: Project) -> None:
+    """A base whose own tests cannot be collected shows nothing, and neither does a head that cannot be."""
+    bad = "import no_such_module\n"
+    proof = await prove(
+        pytest_project, {"calc.py": FIXED, "tests/test_bad.py": bad}, test_command=PYTEST, reruns=0
+    )
+    assert (proof.proved, proof.head_passed) == (False, False)
+    pytest_project.commit({"tests/test_bad.py": bad})
+    proof = await prove(
+        pytest_project, {"calc.py": FIXED, "tests/test_add.py": NEW_TEST}, test_command=PYTEST
+    )
+    assert not proof.proved
+    assert "untouched base either" in proof.reason
+
+
+async def test_what_failed_before_is_told_from_what_the_change_mends(pytest_project: Project) -> None:
+    """A base with a failing test of its own: the runner's names decide, and the reason names what still fails."""
+    pytest_project.commit({"tests/test_broken.py": BROKEN})
+    proof = await prove(
+        pytest_project, {"calc.py": FIXED, "tests/test_add.py": NEW_TEST}, test_command=PYTEST
+    )
+    assert (proof.proved, proof.base_failed, proof.head_passed) == (True, True, None), proof.reason
+    assert "1 fail already, and 1 still do: tests/test_broken.py::test_broken" in proof.reason
+    shows_nothing = {"calc.py": FIXED, "tests/test_more.py": "def test_more():\n    assert True\n"}
+    proof = await prove(pytest_project, shows_nothing, test_command=PYTEST, reruns=0)
+    assert not proof.proved
+    assert "fails without the change's tests too" in proof.reason
+    worse = {"calc.py": FIXED, "tests/test_add.py": NEW_TEST, "tests/test_zero.py": OLD_TEST + BROKEN}
+    proof = await prove(pytest_project, worse, test_command=PYTEST, reruns=0)
+    assert (proof.proved, proof.head_passed) == (False, False)
+
+
+async def test_a_failing_test_that_was_there_already_may_be_the_one_that_is_mended(
+    pytest_project: Project,
+) -> None:
+    """The change touches the very test that fails on the base, and it passes with the change."""
+    pytest_project.commit({"tests/test_add.py": NEW_TEST})
+    changes = {"calc.py": FIXED, "tests/test_add.py": NEW_TEST + "    assert add(1, 1) == 2\n"}
+    proof = await prove(pytest_project, changes, test_command=PYTEST, reruns=0)
+    assert (proof.proved, proof.head_passed) == (True, True), proof.reason
+    assert "1 fail already, and pass now" in proof.reason
+
+
+async def test_unittest_names_its_failures_too(tmp_path: Path) -> None:
+    """The same comparison with the standard library's runner."""
+    case = "import unittest\nfrom calc import add\n\nclass {}(unittest.TestCase):\n    def test_it(self):\n        {}\n"
+    files = {
+        "calc.py": FILES["calc.py"],
+        "tests/__init__.py": "",
+        "tests/test_old.py": case.format("Old", "self.assertEqual(1, 2)"),
+    }
+    project = make_project(tmp_path, files)
+    new = case.format("New", "self.assertEqual(add(2, 3), 5)")
+    proof = await prove(
+        project, {"calc.py": FIXED, "tests/test_new.py": new}, test_command=UNITTEST, reruns=0
+    )
+    assert (proof.proved, proof.head_passed) == (True, None), proof.reason
+    assert "tests.test_old.Old" in proof.reason
+
+
+async def test_a_base_without_tests_is_sound(tmp_path: Path) -> None:
+    """The first test of a project can be proved: there is nothing that failed before."""
+    project = make_project(tmp_path, {"calc.py": FILES["calc.py"]})
+    proof = await prove(
+        project, {"calc.py": FIXED, "tests/test_add.py": NEW_TEST}, test_command=PYTEST, reruns=0
+    )
+    assert proof.proved, proof.reason
+
+
+# --- set-up ------------------------------------------------------------------------------------------------
+
+SETUP = (
+    "import os, pathlib, sys\n"
+    "pathlib.Path('node_modules/tool').mkdir(parents=True)\n"
+    "pathlib.Path('node_modules/tool/index').write_text('ready')\n"
+    "os.symlink('tool', 'node_modules/alias')\n"
+    "pathlib.Path(os.environ['HOME'], 'cache').write_text('warm')\n"
+    "{more}\n"
+    "open(sys.argv[1], 'a').write('x')\n"
+)
+NEEDS = (
+    "import calc, os, pathlib\n"
+    "assert pathlib.Path('node_modules/alias/index').read_text() == 'ready'\n"
+    "assert pathlib.Path(os.environ['HOME'], 'cache').read_text() == 'warm'\n"
+    "assert not pathlib.Path('left').exists()\n"
+    "pathlib.Path('left').touch(); pathlib.Path('node_modules/left').touch()\n"
+    "assert calc.add(2, 3) == 5\n"
+)
+
+
+class SetUp:
+    """A set-up that counts its runs, and a cache of its own."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.count = folder / "setups"
+        self.cache = SetupCache(folder / "cache")
+        self.command = [sys.executable, "-B", "-c", SETUP.format(more=more), str(self.count)]
+
+    @property
+    def times(self) -> int:
+        return len(self.count.read_text()) if self.count.exists() else 0
+
+    async def prove(self, project: Project, changes: Changes) -> Proof:
+        return await prove(project, changes, setup_command=self.command, cache=self.cache)
+
+
+async def test_the_setup_runs_once_for_each_state_of_the_lock_files(project: Project, tmp_path: Path) -> None:
+    """Base, head, reruns and later proofs share what it made, each in a copy of its own."""
+    setup = SetUp(tmp_path)
+    good = {"calc.py": FIXED, "tests/test_add.py": NEEDS}
+    proof = await setup.prove(project, good)
+    assert proof.proved, (proof.reason, proof.commands)
+    assert setup.times == 1
+    assert (await setup.prove(project, good)).proved
+    assert setup.times == 1
+    proof = await setup.prove(project, {**good, "package-lock.json": "{}"})
+    assert proof.proved
+    assert setup.times == 3, (
+        "a head with other lock files is set up by itself each time: once, and to confirm"
+    )
+    project.commit({"package-lock.json": '{"a": 1}'})
+    assert (await setup.prove(project, good)).proved
+    assert setup.times == 4
+
+
+async def test_a_setup_that_names_its_place_serves_that_place(project: Project, tmp_path: Path) -> None:
+    """What holds the path of its checkout is not put elsewhere; there it is used again."""
+    setup = SetUp(tmp_path, "pathlib.Path('node_modules/where').write_text(os.getcwd())")
+    good = {"calc.py": FIXED, "tests/test_add.py": NEEDS}
+    assert (await setup.prove(project, good)).proved
+    assert (await setup.prove(project, good)).proved
+    assert setup.times == 1
+    (kept,) = (tmp_path / "cache").iterdir()
+    tree = tmp_path / "elsewhere"
+    tree.mkdir()
+    key = kept.name.rpartition("-")[0]
+    assert await setup.cache.restore(key, tree, tmp_path / "home") == "none"
+
+
+async def test_a_setup_that_changes_the_projects_files_is_not_kept(project: Project, tmp_path: Path) -> None:
+    """A copy without that change would be another set-up; so it runs each time."""
+    setup = SetUp(tmp_path, "open('calc.py', 'a').write('# touched')")
+    proof = await setup.prove(project, {"calc.py": FIXED, "tests/test_add.py": NEEDS})
+    assert proof.proved
+    assert setup.times == 5
+
+
+async def test_a_change_cannot_lead_a_kept_setup_out_of_its_tree(project: Project, tmp_path: Path) -> None:
+    """A link where the set-up's folder goes: nothing is written through it, the set-up runs instead."""
+    setup = SetUp(tmp_path)
+    assert (await setup.prove(project, {"calc.py": FIXED, "tests/test_add.py": NEEDS})).proved
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    repository = project.repository()
+    workspace = await repository.prepare(2, commit=None)
+    (workspace.tree / "node_modules").symlink_to(outside)
+    key = next((tmp_path / "cache").iterdir()).name
+    assert await setup.cache.restore(key, workspace.tree, tmp_path / "home") == "spoilt"
+    assert list(outside.iterdir()) == []
+
+
+async def test_old_setups_go(tmp_path: Path) -> None:
+    """At most so many are kept, the newest; one that is too large is not kept at all."""
+    cache = SetupCache(tmp_path / "cache", keep=2, bytes_limit=1_000)
+    tree, home = tmp_path / "tree", tmp_path / "home"
+    home.mkdir()
+    (tree / "src").mkdir(parents=True)
+    (tree / "src/a.py").write_text("a")
+    (tree / "src/made").write_text("m")
+    for number, key in enumerate(("a", "b", "c")):
+        assert await cache.store(key, tree, home, {"src/a.py"})
+        os.utime(tmp_path / "cache" / key, (number, number))
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["b", "c"]
+    fresh = tmp_path / "fresh"
+    (fresh / "src").mkdir(parents=True)
+    assert await cache.restore("c", fresh, tmp_path / "home2") == "restored"
+    assert [path.name for path in (fresh / "src").iterdir()] == ["made"]
+    (tree / "large").write_text("x" * 2_000)
+    assert not await cache.store("d", tree, home, {"src/a.py"})
+    assert await cache.restore("d", fresh, tmp_path / "home3") == "none"

@@ -11,23 +11,27 @@ from pathlib import Path
 
 import anyio
 
-from formica.adapters.sandbox import agent_environment, run_command
-from formica.ports import AgentResult, AgentTask, CommandResult, StopCheck
+from formica.adapters.items import ItemFolders
+from formica.adapters.sandbox import UNCONFINED, Sandbox, agent_environment, object_folders, run_command
+from formica.ports import AgentResult, AgentTask, CommandResult, StopCheck, Workspace
 
 __all__ = ["CommandAgent"]
 
 _LINE_LIMIT = 200
+_LIMITS = {"memory": "memory", "processes": "processes", "disk": "disk space"}
 
 
 class CommandAgent:
     """``argv`` is run as it is, without a shell; ``path`` is its PATH. A relative path to the program means
-    a file of the folder the daemon was started in, never one of the tree."""
+    a file of the folder the daemon was started in, never one of the tree. In ``sandbox`` it sees the tree, its
+    repository and, to read, the objects that repository borrows."""
 
     name = "command"
 
-    def __init__(self, argv: Sequence[str], *, path: str) -> None:
+    def __init__(self, argv: Sequence[str], *, path: str, sandbox: Sandbox = UNCONFINED) -> None:
         self._argv = list(argv)
         self._path = path
+        self._sandbox = sandbox
 
     async def run(self, task: AgentTask, *, check: StopCheck) -> CommandResult:
         """One session in the item's tree; everything it started is dead afterwards."""
@@ -35,6 +39,7 @@ class CommandAgent:
         prompt = run / "prompt.md"
         await anyio.to_thread.run_sync(_write_private, prompt, task.prompt)
         program = await anyio.to_thread.run_sync(_outside_the_tree, self._argv[0])
+        borrowed = await anyio.to_thread.run_sync(_borrowed_objects, task.workspace)
         return await run_command(
             [program, *self._argv[1:]],
             cwd=task.workspace.tree,
@@ -43,6 +48,9 @@ class CommandAgent:
             timeout_seconds=task.timeout_seconds,
             stall_seconds=task.stall_seconds,
             check=check,
+            sandbox=self._sandbox,
+            writable=[task.workspace.root / "repo.git"],
+            readable=[prompt, *borrowed],
         )
 
     def verdict(self, result: CommandResult, *, changed: bool) -> AgentResult:
@@ -70,6 +78,9 @@ class CommandAgent:
                 return AgentResult("stalled", reason, result)
             case "unstartable", _:
                 return AgentResult("failed", f"The agent's program {said}.", result)
+            case "memory" | "processes" | "disk" as limit, _:
+                reason = f"The agent reached its limit of {_LIMITS[limit]} and was ended{after}."
+                return AgentResult("failed", reason, result)
             case _:
                 return AgentResult("failed", f"The agent was stopped before it finished{after}.", result)
 
@@ -78,6 +89,16 @@ def _last_line(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     plain = "".join(c if c.isprintable() else " " for c in lines[-1]) if lines else ""
     return plain.strip().rstrip(".")[:_LINE_LIMIT]
+
+
+def _borrowed_objects(workspace: Workspace) -> list[Path]:
+    """The objects of the mirror the item was made from, by our own marker: what the agent's repository says it
+    borrows is the agent's to write."""
+    state = workspace.root.parent.parent
+    item = ItemFolders(state).read(workspace.issue_number)
+    if item is None or not Path(item.marker.mirror).is_relative_to(state):
+        return []
+    return object_folders(Path(item.marker.mirror))
 
 
 def _outside_the_tree(program: str) -> str:
