@@ -32,7 +32,9 @@ __all__ = ["ConfigurationError", "Settings", "load", "resource"]
 PREFIX = "FORMICA_"
 NOT_SETTINGS = {"FORMICA_PROMPT_FILE", "FORMICA_CONFIG", "FORMICA_MODEL_URL"}
 RUN_VARIABLES = {"PATH", "HOME", "TMPDIR", "LD_PRELOAD", "LD_LIBRARY_PATH", "FORMICA_PROMPT_FILE"}
-_SECRET_NAME = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|PASSWD|KEY)(?:$|_)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD|PASSWD|KEY)(?:$|_)", re.IGNORECASE
+)
 NOT_BUILT = "is not built into this version"
 
 
@@ -122,7 +124,9 @@ class AgentSection(Section):
             if parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii():
                 raise ValueError("each must be an http:// or https:// URL")
             if parts.username is not None or parts.query or parts.fragment:
-                raise ValueError("must hold no credentials and no query; the key goes into agent.model_key_file")
+                raise ValueError(
+                    "must hold no credentials and no query; the key goes into agent.model_key_file"
+                )
         return [url.rstrip("/") for url in endpoints]
 
     @field_validator("url_variables")
@@ -334,7 +338,9 @@ def live_secrets(settings: Settings) -> list[str]:
         with suppress(OSError):
             files = [path for path in Path(folder).iterdir() if path.is_file()]
             found += [path.read_text(encoding="utf-8", errors="replace").strip() for path in files]
-    found += [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and "/" not in value[:1]]
+    found += [
+        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and "/" not in value[:1]
+    ]
     return [value for value in found if value]
 
 
@@ -430,6 +436,11 @@ def _credential(name: str) -> Path | None:
 
 def _secret_file(key: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigurationError(f"{key}: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{key}: {path} is not text") from None
+    if not secret:
+        raise ConfigurationError(f"{key}: {path} is empty")
+    return secret
