@@ -308,7 +308,7 @@ def transcript(settings: Settings, plan: Plan) -> Json:
 
 async def doctor(settings: Settings) -> list[Json]:
     """A row a check: {check, ok, detail}."""
-    settings.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    await anyio.to_thread.run_sync(lambda: settings.state_folder.mkdir(0o700, parents=True, exist_ok=True))
     return await diagnose(
         settings,
         path=search_path(),

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ async def diagnose(
     """A row a check: {check, ok, detail}. Nothing is changed but the mirror in the state folder."""
     rows = [
         await _row("configuration", lambda: _configuration(check_runnable)),
-        await _row("git", lambda: _git(path)),
+        await _row("git", partial(anyio.to_thread.run_sync, _git, path)),
         await _row("pool server", lambda: _server(settings)),
         await _row("repository", lambda: _repository(open_repository)),
-        await _row("agent", lambda: _agent(settings, path)),
-        await _row("state folder", lambda: _state(settings.state_folder)),
+        await _row("agent", partial(anyio.to_thread.run_sync, _agent, settings, path)),
+        await _row("state folder", partial(anyio.to_thread.run_sync, _state, settings.state_folder)),
     ]
     return rows + await _isolation(settings, path, open_sandbox)
 
@@ -58,7 +59,7 @@ async def _configuration(check_runnable: Callable[[], None]) -> str:
     return "complete"
 
 
-async def _git(path: str) -> str:
+def _git(path: str) -> str:
     found = shutil.which("git", path=path)
     if found is None:
         raise ConfigurationError("git is not on the PATH: install it")
@@ -84,7 +85,7 @@ async def _repository(open_repository: Callable[[], GitRepository]) -> str:
     return f"default branch {facts.default_branch} at {facts.head_sha[:12]}"
 
 
-async def _agent(settings: Settings, path: str) -> str:
+def _agent(settings: Settings, path: str) -> str:
     command = settings.agent.command
     if command is None:
         raise ConfigurationError("agent.command is missing: the program that works in the tree")
@@ -94,7 +95,7 @@ async def _agent(settings: Settings, path: str) -> str:
     return found
 
 
-async def _state(folder: Path) -> str:
+def _state(folder: Path) -> str:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     if free < MINIMUM_FREE_BYTES:
@@ -116,7 +117,7 @@ async def _isolation(
                 state=settings.state_folder,
                 home=home_folder(),
                 path=path,
-                shown=toolchain.folders,
+                shown=await anyio.to_thread.run_sync(sandbox.shown),
                 variables=variable_names(settings),
             )
             isolated = sandbox.kind == "bubblewrap"

@@ -7,6 +7,7 @@ chooses a host; the key is added here and taken out of whatever an endpoint answ
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +21,7 @@ import anyio
 import h11
 import httpx
 import structlog
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketListener
 
 __all__ = ["Broker", "Endpoint", "MaskedStream"]
 
@@ -64,7 +65,8 @@ class Broker:
         self._clients: list[httpx.AsyncClient] = []
 
     async def __aenter__(self) -> Self:
-        self._clients = [self._client(endpoint) for endpoint in self.endpoints]
+        # reads the host's certificate authorities
+        self._clients = await anyio.to_thread.run_sync(lambda: [self._client(e) for e in self.endpoints])
         return self
 
     async def __aexit__(
@@ -76,12 +78,8 @@ class Broker:
     @asynccontextmanager
     async def listen(self, folder: Path) -> AsyncIterator[Path]:
         """Answer at the socket it gives, in ``folder``, for the run it is opened for."""
-        descriptor, name = await anyio.to_thread.run_sync(_short_name, folder / _SOCKET)
-        try:
-            listener = await anyio.create_unix_listener(name, mode=0o600)
-        finally:
-            if descriptor is not None:
-                await anyio.to_thread.run_sync(os.close, descriptor)
+        bound = await anyio.to_thread.run_sync(_bound_socket, folder / _SOCKET)
+        listener = await SocketListener.from_socket(bound)
         places = anyio.CapacityLimiter(_CONNECTIONS)
 
         async def serve(stream: ByteStream) -> None:
@@ -293,10 +291,18 @@ async def _endpoint_number(stream: ByteStream) -> tuple[int | None, bytes]:
     return (int(line) if line.isdigit() and len(line) < 4 else None), rest
 
 
-def _short_name(path: Path) -> tuple[int | None, str]:
-    """A name of the socket within the hundred bytes the kernel takes: by its folder's descriptor, if need be."""
+def _bound_socket(path: Path) -> socket.socket:
+    """A listening socket at ``path``. A socket's name is limited to some hundred bytes, so a longer one is
+    bound by its folder's descriptor."""
     path.unlink(missing_ok=True)
-    if len(os.fsencode(path)) <= _PATH_LIMIT:
-        return None, str(path)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    return descriptor, f"/proc/self/fd/{descriptor}/{path.name}"
+    bound = socket.socket(socket.AF_UNIX)
+    bound.setblocking(False)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        short = len(os.fsencode(path)) <= _PATH_LIMIT
+        bound.bind(str(path) if short else f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+    path.chmod(0o600)
+    bound.listen(_CONNECTIONS)
+    return bound

@@ -18,8 +18,9 @@ from typing import BinaryIO
 import anyio
 
 from formica.adapters.git import Git, make_bare_repository
+from formica.adapters.large_files import refuse_large_files
 from formica.adapters.stamps import Stamps
-from formica.adapters.tree import Found, blob_sha, copy_ignore_files, list_tree, write_blob
+from formica.adapters.tree import Found, blob_sha, copy_files_named, list_tree, write_blob
 from formica.errors import NeedsOperator
 
 __all__ = [
@@ -187,6 +188,8 @@ class Collector:
         )
         stamps = await anyio.to_thread.run_sync(Stamps.read, tree.parent, self._format)
         written = await anyio.to_thread.run_sync(self._changed, tree, files, base, stamps, bytes_limit)
+        if not ignored_too:
+            await refuse_large_files(self._git, tree, files, written, self._scratch)
         return _Difference(written, deleted)
 
     async def _base(self, base_sha: str) -> dict[bytes, tuple[str, str]]:
@@ -238,7 +241,7 @@ class Collector:
             return set()
         rules = self._scratch / "rules"
         if not ignored_too:
-            await anyio.to_thread.run_sync(copy_ignore_files, tree, files, rules)
+            await anyio.to_thread.run_sync(copy_files_named, b".gitignore", tree, files, rules)
         # "./" keeps a name like ":(top)" from being read as pathspec magic.
         answer = await self._git.run(
             *("check-ignore", "--no-index", "--stdin", "-z", "--verbose"),

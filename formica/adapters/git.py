@@ -87,6 +87,9 @@ _OVERRIDES = (
 _USERINFO = re.compile(r"(\w[\w+.-]*://)[^/\s@]*@")
 _HELPER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"^(?!-)[^/:\s]+:(?!//)")
+_COMPLAINTS = ("fatal:", "error:", " ! ", "! ")
+_ASKED = "askpass"
+"""That nobody could be asked is no news; the next line says for what."""
 _PROTOCOLS = ("https", "http", "ssh", "git", "file")
 
 
@@ -157,7 +160,7 @@ class GitOutput:
     def complaint(self) -> str:
         """What git said went wrong, in one line of at most 300 characters."""
         lines = [line.strip() for line in self.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        said = [line for line in lines if line.startswith(("fatal:", "error:", " ! ", "! "))] or lines
+        said = [line for line in lines if line.startswith(_COMPLAINTS) and _ASKED not in line] or lines
         return redact(said[0])[:300] if said else f"exit code {self.code}"
 
 

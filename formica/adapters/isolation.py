@@ -113,6 +113,10 @@ class Sandbox:
     def kind(self) -> Literal["bubblewrap", "none"]:
         return "none" if self.bubblewrap is None else "bubblewrap"
 
+    def shown(self) -> list[Path]:
+        """What of the host runs see besides the system's folders and their own. Blocking."""
+        return [*self._toolchain().folders, *_interpreter_folders()]
+
     def network(self, folder: Path) -> AbstractAsyncContextManager[Path | None]:
         """While it is open, the broker answers at the socket it gives, which lies in ``folder``."""
         return nullcontext(None) if self._broker is None else self._broker.listen(folder)
@@ -137,7 +141,7 @@ class Sandbox:
         marker = {name: env[name] for name in ("PATH", "TMPDIR") if name in env}
         launch = self._launch(argv, env, socket)
         started = Started(
-            argv=[os.path.realpath(sys.executable), *_python(Path(run_launcher.__file__))],
+            argv=_python(Path(run_launcher.__file__)),
             env=marker,
             descriptors={str(SPEC_DESCRIPTOR): json.dumps(launch)},
             launched=True,
@@ -169,12 +173,11 @@ class Sandbox:
     ) -> Started:
         toolchain = self._toolchain()
         launch["env"] |= {"TMPDIR": SCRATCH, **toolchain.variables}
-        interpreter = Path(os.path.realpath(sys.executable))
         profile = Profile(
             home=Path(launch["env"]["HOME"]),
             cwd=cwd,
             system=system_folders(),
-            readable=[*toolchain.folders, *_interpreter_folders(interpreter), *_existing(readable)],
+            readable=[*toolchain.folders, *_interpreter_folders(), *_existing(readable)],
             hidden_folders=[path for path in self._hidden if path.is_dir()],
             hidden_files=[path for path in self._hidden if path.is_file()],
             writable=own,
@@ -185,7 +188,7 @@ class Sandbox:
         return Started(
             argv=[
                 *(str(bubblewrap.program), "--args", str(ARGUMENTS_DESCRIPTOR), "--"),
-                *(str(interpreter), *_python(_LAUNCHER)),
+                *_python(_LAUNCHER),
             ],
             env=started.env,
             descriptors={str(SPEC_DESCRIPTOR): json.dumps(launch), **descriptors(profile)},
@@ -289,13 +292,13 @@ def _try(bubblewrap: Bubblewrap) -> str:
 
 
 def _python(script: Path) -> list[str]:
-    return ["-I", "-S", str(script)]
+    return [os.path.realpath(sys.executable), "-I", "-S", str(script)]
 
 
-def _interpreter_folders(interpreter: Path) -> list[Path]:
+def _interpreter_folders() -> list[Path]:
     """What the launcher's interpreter needs, where it is not the system's."""
     base = Path(os.path.realpath(sys.base_prefix))
-    return [] if base.is_relative_to("/usr") or base == Path("/") else [base, interpreter]
+    return [] if base.is_relative_to("/usr") or base == Path("/") else [base, Path(_python(base)[0])]
 
 
 def _existing(paths: Sequence[Path]) -> list[Path]:

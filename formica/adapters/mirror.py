@@ -52,6 +52,19 @@ class Mirror:
         if not self._branch:
             await self.refresh()
 
+    async def find(self) -> None:
+        """The mirror exists, as it was fetched last; the source is asked only when there is none yet."""
+        if self._path is not None:
+            return
+        source = await self._reader.find()
+        path = self._place(source.remote)
+        known = await anyio.to_thread.run_sync(_format_of, path)
+        if known is None:
+            await self.refresh()
+        elif self._path is None:
+            async with self._lock:
+                await self._open(source.remote, known)
+
     async def refresh(self) -> None:
         """Fetch branches and tags. ``Retryable`` when the source does not answer, ``Refused`` (rule
         ``dirty_tree_policy``) when the source is a checkout with uncommitted work, ``NeedsOperator`` when it
@@ -201,8 +214,7 @@ class Mirror:
         """Make the mirror, or find it as a dead daemon left it: without its locks, with our settings alone."""
         if self._path is not None:
             return
-        name = hashlib.sha256(remote.address.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-        path = self._mirrors / f"{name}.git"
+        path = self._place(remote)
         if not await anyio.to_thread.run_sync((path / "HEAD").exists):
             await anyio.to_thread.run_sync(self._clear, path)
             await self._git.run(
@@ -215,6 +227,10 @@ class Mirror:
         self.object_format = object_format
         self._path = path
 
+    def _place(self, remote: Remote) -> Path:
+        name = hashlib.sha256(remote.address.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return self._mirrors / f"{name}.git"
+
     def _clear(self, path: Path) -> None:
         """A folder without HEAD is a mirror that was never finished; nothing in it is wanted."""
         self._mirrors.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -223,9 +239,8 @@ class Mirror:
 
 
 def _settle(mirror: Path, object_format: str) -> None:
-    config = mirror / "config"
-    known = "sha256" if config.exists() and "objectformat = sha256" in config.read_text() else "sha1"
-    if config.exists() and known != object_format:
+    known = _format_of(mirror)
+    if known not in (None, object_format):
         raise NeedsOperator(
             f"the repository now names its objects by {object_format}, the mirror has {known}: another "
             f"repository took its place; move {mirror} away to start over"
@@ -234,6 +249,14 @@ def _settle(mirror: Path, object_format: str) -> None:
     write_repository_settings(mirror, object_format=object_format)
     for name in ("alternates", "http-alternates"):
         (mirror / "objects" / "info" / name).unlink(missing_ok=True)
+
+
+def _format_of(mirror: Path) -> str | None:
+    """How a finished mirror names its objects; None when there is none."""
+    config = mirror / "config"
+    if not ((mirror / "HEAD").exists() and config.exists()):
+        return None
+    return "sha256" if "objectformat = sha256" in config.read_text() else "sha1"
 
 
 def _unlock(mirror: Path) -> None:

@@ -82,7 +82,7 @@ class Publication:
     async def _find_remote(self) -> Remote:
         if self._remote is None:
             here = await anyio.to_thread.run_sync(os.getcwd)
-            remote = Remote.parse(self._push_to, relative_to=Path(here))
+            remote = await anyio.to_thread.run_sync(_parse, self._push_to, Path(here))
             folder = remote.path
             if folder is not None and await anyio.to_thread.run_sync((folder / ".git").exists):
                 raise Refused(
@@ -91,3 +91,7 @@ class Publication:
                 )
             self._remote = remote
         return self._remote
+
+
+def _parse(text: str, folder: Path) -> Remote:
+    return Remote.parse(text, relative_to=folder)

@@ -93,7 +93,7 @@ class Salvage:
             failure=NeedsOperator,
         )
         await self._git.run(
-            *("bundle", "verify", "-q", str(bundle)),
+            *("bundle", "verify", "-q", "--end-of-options", str(bundle)),
             git_dir=self._mirror.path,
             doing="verify a bundle of unpushed work",
             failure=NeedsOperator,

@@ -51,7 +51,7 @@ class SourceReader:
     async def find(self) -> Source:
         if self._source is None:
             here = await anyio.to_thread.run_sync(os.getcwd)
-            remote = Remote.parse(self._text, relative_to=Path(here))
+            remote = await anyio.to_thread.run_sync(_parse, self._text, Path(here))
             folder = remote.path
             git_dir = await anyio.to_thread.run_sync(_checkout_git_dir, folder) if folder else None
             if folder is None or git_dir is None:
@@ -164,7 +164,8 @@ class SourceReader:
                 )
             url = await self._read_setting(git_dir, names.text.rstrip("\0")) if names.fields else ""
         if url:
-            return Source(Remote.parse(url, relative_to=folder), git_dir, folder, is_checkout=False)
+            remote = await anyio.to_thread.run_sync(_parse, url, folder)
+            return Source(remote, git_dir, folder, is_checkout=False)
         return Source(Remote(common.text, "file"), git_dir, folder, is_checkout=True)
 
     async def _refuse_missing(self, remote: Remote) -> None:
@@ -224,3 +225,7 @@ def _has_shallow_file(git_dir: Path) -> bool:
         real = real / common.read_text().strip()
     shallow = real / "shallow"
     return shallow.is_file() and shallow.stat().st_size > 0
+
+
+def _parse(text: str, folder: Path) -> Remote:
+    return Remote.parse(text, relative_to=folder)

@@ -17,11 +17,11 @@ from typing import BinaryIO
 from formica.adapters.stamps import Stamp
 from formica.errors import NeedsOperator
 
-__all__ = ["Found", "blob_sha", "copy_ignore_files", "list_tree", "write_blob"]
+__all__ = ["Found", "blob_sha", "copy_files_named", "list_tree", "read_start", "write_blob"]
 
 _DEPTH_LIMIT = 200
 _ENTRY_LIMIT = 1_000_000
-_IGNORE_FILE_LIMIT = 1_000_000
+_COPY_LIMIT = 1_000_000
 _CHUNK = 1 << 20
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -91,18 +91,26 @@ def write_blob(root: Path, path: bytes, found: Found, out: BinaryIO) -> None:
     out.write(b"\n")
 
 
-def copy_ignore_files(root: Path, files: Mapping[bytes, Found], target: Path) -> None:
-    """Copy the tree's `.gitignore` files, and nothing else, to a folder of ours."""
+def copy_files_named(name: bytes, root: Path, files: Mapping[bytes, Found], target: Path) -> int:
+    """Copy the tree's files of that name, and nothing else, to a folder of ours; how many there were."""
+    copied = 0
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path, found in files.items():
-        if path.rpartition(b"/")[2] != b".gitignore" or found.mode == "120000":
+        if path.rpartition(b"/")[2] != name or found.mode == "120000" or found.size > _COPY_LIMIT:
             continue
-        if found.size > _IGNORE_FILE_LIMIT:
-            continue
+        copied += 1
         copy = target / os.fsdecode(path)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _content(root, path, found) as (_, chunks), copy.open("wb") as file:
             for chunk in chunks:
                 file.write(chunk)
+    return copied
+
+
+def read_start(root: Path, path: bytes, size: int) -> bytes:
+    """The first bytes of a file."""
+    with _parent(root, path) as (folder, name), _opened(name, _OPEN_FILE, folder) as descriptor:
+        return os.read(descriptor, size)
 
 
 @contextmanager

@@ -199,7 +199,7 @@ class GitRepository:
         """The tree's final content as one commit on the base, in a fresh clean clone. The same tree and
         message give the same sha. ``NeedsOperator`` when git's checks refuse an object."""
         async with self._locks[workspace.issue_number]:
-            await self._mirror.ensure()
+            await self._mirror.find()
             await end_leftover_run(workspace.root)
             await anyio.to_thread.run_sync(self._room.check_workspace, workspace.root, workspace.issue_number)
             collector = Collector(
@@ -285,7 +285,9 @@ class GitRepository:
     async def dispose(self, issue_number: int) -> None:
         """Remove the workspace after saving what no remote has; proves that it is gone."""
         async with self._locks[issue_number]:
-            await self._mirror.ensure()
+            if await anyio.to_thread.run_sync(self._folders.read, issue_number) is None:
+                return
+            await self._mirror.find()
             await self._clear(issue_number)
 
     async def _clear(self, issue_number: int) -> None:

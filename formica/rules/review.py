@@ -17,7 +17,7 @@ from formica.rules.secret_forms import LiveSecrets
 from formica.rules.weakened_tests import weakened_tests
 from pool_server.contract.redaction import CREDENTIAL_KINDS, find, normalise
 
-__all__ = ["Finding", "review", "unpublishable"]
+__all__ = ["FINAL", "Finding", "review", "unpublishable"]
 
 SHARE_LOST = 0.5
 """A file that loses more than this share of its lines is mostly deleted."""
@@ -25,6 +25,8 @@ SHARE_LOST_FROM = 40
 LONG_LINE = 4_000
 LINK, GITLINK, ABSENT = "120000", "160000", "000000"
 NO_SECRETS = LiveSecrets()
+FINAL = frozenset({"live_secret", "unreadable", "message"})
+"""Rules whose findings no approval overrides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ def _secrets(case: _Case) -> Iterator[Finding]:
         if find(file.path, CREDENTIAL_KINDS):
             yield Finding("secret", "", None, "the name of a changed file looks like a credential")
     for found in find(case.change.message, CREDENTIAL_KINDS):
-        yield Finding("secret", "", None, f"the commit message holds what looks like a {found.kind.lower()}")
+        yield Finding("message", "", None, f"the commit message holds what looks like a {found.kind.lower()}")
 
 
 def _shaped(path: str, text: FileText) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ class LiveSecrets:
         self._plain |= {value, value[::-1]}
         forms = _forms(value)
         if len(value) >= _NESTED_FROM:
-            forms += [nested for form in forms for nested in _forms(form)]
+            forms += [nested for form in _inner(value) for nested in _forms(form)]
         needles = {_squeezed(form) for form in forms}
         self._needles |= {needle for needle in needles if len(needle) >= _SHORTEST_SQUEEZED}
 
@@ -125,6 +125,12 @@ def _forms(value: str) -> list[str]:
     plain = [value, data.hex(), codecs.encode(value, "rot13"), base64.b32encode(data).decode().rstrip("=")]
     plain += [_base64_inside(data, before) for before in range(3)]
     return [*plain, *(form[::-1] for form in plain)]
+
+
+def _inner(value: str) -> list[str]:
+    """What is dressed up once more: the usual encodings, and the value backwards."""
+    data = value.encode("utf-8", "surrogateescape")
+    return [value[::-1], data.hex(), *(_base64_inside(data, before) for before in range(3))]
 
 
 def _base64_inside(data: bytes, before: int) -> str:

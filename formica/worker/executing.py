@@ -15,7 +15,7 @@ from formica.rules.pipeline import Event, State
 from formica.rules.plan import Plan, report_hash, timestamp
 from formica.rules.policy import approval_for, backoff_seconds, decide
 from formica.rules.prompt import prompt
-from formica.rules.review import review
+from formica.rules.review import FINAL, Finding, review
 from formica.worker.context import Context, Outcome
 from formica.worker.held import HeldPlan
 from formica.worker.reading import all_plans, reporter_text
@@ -276,10 +276,9 @@ def asks_decision(blockers: list[str]) -> Outcome:
     )
 
 
-async def found_in(context: Context, change: Change) -> list[str]:
-    """The gates' findings as the plan shows them: `path:line: detail`."""
-    found = await anyio.to_thread.run_sync(partial(review, change, context.policy, context.secrets))
-    return [context.secrets.removed(str(finding)) for finding in found]
+async def found_in(context: Context, change: Change) -> list[Finding]:
+    """What the gates find in a change."""
+    return await anyio.to_thread.run_sync(partial(review, change, context.policy, context.secrets))
 
 
 async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcome:
@@ -293,7 +292,12 @@ async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcom
     exposed = exposure(plan, issue)
     if exposed is not None:
         return exposed
-    findings = await found_in(context, stored[1])
+    found = await found_in(context, stored[1])
+    findings = [context.secrets.removed(str(finding)) for finding in found]
+    final = [said for finding, said in zip(found, findings, strict=True) if finding.rule in FINAL]
+    if final:
+        asked = asks_decision(final)
+        return Outcome(asked.event, asked.changes | {"findings": findings})
     if plan.tainted:
         findings.append("tainted text: " + ", ".join(plan.tainted))
     approval = approval_for(plan, "shipit", context.forge.target, context.clock.now())

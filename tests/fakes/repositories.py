@@ -89,7 +89,7 @@ def fingerprint(folder: Path) -> str:
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         digest.update(
-            f"{path} {status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()
+            os.fsencode(f"{path} {status.st_mode} {status.st_size} {status.st_mtime_ns} {status.st_ino}")
         )
         if path.is_symlink():
             digest.update(os.fsencode(path.readlink()))

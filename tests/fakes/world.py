@@ -14,6 +14,7 @@ import anyio
 from formica.desk import Desk
 from formica.rules.plan import Plan, plan_key
 from formica.rules.policy import Policy
+from formica.rules.secret_forms import LiveSecrets
 from formica.supervisor import Supervisor
 from formica.worker import Worker
 from formica.worker.closing import watch, watches
@@ -46,6 +47,7 @@ class World:
     issues: FakeIssues = field(init=False)
     remote: FakeRemote = field(init=False)
     forge: FakeForge = field(init=False)
+    secrets: LiveSecrets = field(default_factory=LiveSecrets)
     at_work: list[int] = field(default_factory=list)
     """The issues that agents of any daemon work on now."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1))
@@ -156,6 +158,7 @@ class Daemon:
             agent_stall_seconds=600.0,
             new_id=world.new_id,
             transcripts=self.transcripts,
+            secrets=world.secrets,
         )
         self.worker = Worker(self.context, anyio.CapacityLimiter(self._places))
 

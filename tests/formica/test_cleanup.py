@@ -216,6 +216,20 @@ async def test_a_quarantine_that_fails_blocks_the_removal(project: Project) -> N
     assert (kept / "repo.git").is_dir()
 
 
+async def test_an_unreachable_source_does_not_stop_what_is_local(project: Project) -> None:
+    """Collecting and cleaning up need the mirror alone: they work while the source is away, after a restart
+    too."""
+    workspace = await project.repository().prepare(1, commit=None)
+    untracked(workspace.tree)
+    project.origin.rename(project.origin.with_name("away.git"))
+    restarted = project.repository()
+    assert not (await restarted.collect(workspace, message="Fix")).empty
+    await restarted.dispose(1)
+    assert not workspace.root.exists()
+    assert len(list((project.state / "quarantine").iterdir())) == 1
+    await restarted.dispose(1)
+
+
 async def test_two_acts_on_one_issue_wait_for_each_other(project: Project) -> None:
     """Preparing, finding and removing one issue at the same time never meet in one tree: all succeed, and
     what is left is one whole workspace or none."""

@@ -92,7 +92,7 @@ async def test_nothing_but_the_tree_can_be_written(item: Item, tmp_path: Path) -
     assert (item.clone / "b").exists()
     assert not any(path.exists() for path in (*elsewhere, item.root / "run" / "home" / "d", Path("/tmp/c")))
     found = await printed(item, confined(), LOOK, "/tmp", item.root / "run" / "home")
-    assert found["/tmp"] == ([] if not item.root.is_relative_to("/tmp") else [item.root.parts[2]])
+    assert "c" not in found["/tmp"], "a run finds nothing of the one before"
     assert found[str(item.root / "run" / "home")] == []
 
 

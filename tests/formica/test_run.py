@@ -16,8 +16,8 @@ from typing import Any
 import anyio
 import pytest
 
-from formica.adapters.sandbox import agent_environment, end_leftover_run, run_command, sandbox_mode
-from formica.errors import LeaseLost, Refused, Stopped
+from formica.adapters.sandbox import agent_environment, end_leftover_run, run_command
+from formica.errors import LeaseLost, Stopped
 from formica.ports import CommandResult
 
 FAKES = Path(__file__).parents[1] / "fakes" / "agents"
@@ -281,12 +281,3 @@ async def test_an_end_by_signal_is_a_negative_code(tmp_path: Path) -> None:
     """A program that died by a signal of its own did not exit 0."""
     result = await run(tmp_path, "signal")
     assert (result.reason, result.exit_code) == ("exited", -9)
-
-
-def test_a_required_sandbox_is_refused() -> None:
-    """Where isolation is demanded and there is none, nothing runs."""
-    assert sandbox_mode("auto") == "none"
-    assert sandbox_mode("off") == "none"
-    with pytest.raises(Refused) as caught:
-        sandbox_mode("required")
-    assert caught.value.rule == "agent.sandbox"

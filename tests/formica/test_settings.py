@@ -60,7 +60,12 @@ def uncommented() -> str:
 def test_every_setting_is_in_the_reference() -> None:
     """config/formica.toml shows each key that works, and no other."""
     shown = tomllib.loads(uncommented())
-    unbuilt = {"telegram": keys()["telegram"], "forge": {"token", "api_url"}, "server": {"key"}}
+    unbuilt = {
+        "telegram": keys()["telegram"],
+        "forge": {"token", "api_url"},
+        "server": {"key"},
+        "agent": {"model_key"},
+    }
     for section, known in keys().items():
         expected = known - unbuilt.get(section, set())
         assert set(shown.get(section, {})) == expected, section
@@ -81,6 +86,7 @@ def test_the_reference_says_the_true_defaults() -> None:
         "repository.test_command",
         "repository.setup_command",
         "agent.command",
+        "agent.model_key_file",
         "forge.repository",
         "policy.file",
         "daemon.state",

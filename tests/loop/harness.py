@@ -45,10 +45,10 @@ REPORT = {
     "reporter_app_version": "1.0.0",
 }
 
-AGENT_HEAD = """import os, pathlib, subprocess, sys, time
+AGENT_HEAD = """import contextlib, os, pathlib, subprocess, sys, time
 prompt = pathlib.Path(os.environ["FORMICA_PROMPT_FILE"]).read_text()
 runs = pathlib.Path({runs!r})
-with runs.open("a") as log:
+with contextlib.suppress(OSError), runs.open("a") as log:  # an isolated run cannot be counted so
     log.write(os.getcwd() + "\\n")
 stats, tests = pathlib.Path("tally/stats.py"), pathlib.Path("tests/test_stats.py")
 def fix():
@@ -118,6 +118,10 @@ class Project:
         named = dict(row.split() for row in rows.splitlines())
         return {name: sha for name, sha in named.items() if not name.startswith("v1")}
 
+    def files(self, commit: str) -> list[str]:
+        """The paths of a commit of the remote."""
+        return git("--git-dir", str(self.remote), "ls-tree", "-r", "--name-only", commit).splitlines()
+
     def merge(self, branch: str, *, squash: bool = False) -> str:
         """Merge as a person would; the new head of main."""
         clone = self._scratch / f"merging-{branch.replace('/', '-')}"
@@ -165,9 +169,11 @@ class Daemon:
         /,
         *,
         url: str | None = None,
+        path: str | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
+        self.path = path or os.environ["PATH"]
         self.project = project
         self.server = server
         self.process: subprocess.Popen[bytes] | None = None
@@ -192,7 +198,11 @@ class Daemon:
                 "url": str(self.project.remote),
                 "test_command": [sys.executable, "-m", "unittest", "-q"],
             },
-            "agent": {"command": [sys.executable, str(self.agent_file)], "timeout_seconds": 60},
+            "agent": {
+                "command": [sys.executable, str(self.agent_file)],
+                "timeout_seconds": 60,
+                "sandbox": "off",
+            },
             "forge": {"repository": str(self.project.remote)},
             "policy": {},
             "events": {},
@@ -216,7 +226,7 @@ class Daemon:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def environment(self) -> dict[str, str]:
-        return clean_environment({"FORMICA_SERVER__KEY": self.server.operator_key})
+        return clean_environment({"FORMICA_SERVER__KEY": self.server.operator_key, "PATH": self.path})
 
     def start(self) -> None:
         with self.log.open("ab") as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -168,13 +169,17 @@ def test_an_agent_that_always_fails_is_parked(
 def test_unattended_without_isolation_refuses_to_start(
     tmp_path: Path, project: Project, server: PoolServer
 ) -> None:
-    """auto without isolation: proactive and auto_fix are exit 3, and `required` is too."""
+    """auto without bubblewrap: proactive and auto_fix are exit 3, and `required` is too."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "git").symlink_to(shutil.which("git") or "git")
     for number, options in enumerate(
         (
-            {"policy": {"reporting_mode": "proactive"}},
-            {"policy": {"auto_fix": True}},
+            {"policy": {"reporting_mode": "proactive"}, "agent": {"sandbox": "auto"}},
+            {"policy": {"auto_fix": True}, "agent": {"sandbox": "auto"}},
             {"agent": {"sandbox": "required"}},
         )
     ):
-        daemon = Daemon(tmp_path / f"daemon-{number}", project, server, HONEST, **options)
+        folder = tmp_path / f"daemon-{number}"
+        daemon = Daemon(folder, project, server, HONEST, path=str(tools), **options)
         assert daemon.word("run", "--once").returncode == 3
