@@ -10,16 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from formica.errors import Refused, Retryable
+from formica.errors import NeedsOperator, Refused, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
 from formica.rules import commands
 from formica.rules.pipeline import END, State
-from formica.rules.plan import Plan, parse, plan_hash, plan_key, readable
+from formica.rules.plan import Plan, parse, plan_hash, plan_key, readable, timestamp
+from formica.rules.plan_text import PARKED, blockers, next_words, published_text, spoken
 from formica.rules.policy import Policy
+
+__all__ = ["Desk", "next_words"]
 
 Json = dict[str, Any]
 TRIES = 5
-PARKED = (State.FAILED, State.REFUSED)
+NOT_FOUND = "ERR_NOT_FOUND"
+"""The wire's code for what does not exist, in the words of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,25 @@ class Desk:
         return sorted((plan for plan in found if plan is not None), key=lambda plan: plan.issue_number)
 
     async def inbox(self) -> list[Plan]:
-        """What needs a person: waiting for a word, or parked."""
+        """What needs a person: waiting for a word, on hold, or parked."""
         return [
             plan
             for plan in await self.plans()
-            if plan.state is State.WAITING_OPERATOR or (plan.state in PARKED and plan.decision_required)
+            if plan.state is State.WAITING_OPERATOR
+            or (plan.state in PARKED and plan.decision_required)
+            or (plan.held and plan.state not in END)
+        ]
+
+    async def paused(self) -> list[Json]:
+        """Every switch that is off: its key, and who paused when, where `pause` wrote that down."""
+        return [
+            {
+                "key": config["key"] or config["entity_id"],
+                "paused_by": _text(config["fields"].get("paused_by")),
+                "paused_at": _text(config["fields"].get("paused_at")),
+            }
+            for config in await self.issues.entities("daemon_config")
+            if config["fields"].get("active") is not True
         ]
 
     async def plan(self, issue_number: int) -> Plan:
@@ -59,12 +77,12 @@ class Desk:
         for plan in plans:
             counts[str(plan.state)] = counts.get(str(plan.state), 0) + 1
         budget = await self.issues.entity("publish_budget", self.name)
-        configs = await self.issues.entities("daemon_config")
-        off = [config["key"] for config in configs if config["fields"].get("active") is not True]
+        paused = await self.paused()
         return {
             "name": self.name,
-            "active": not off,
-            "stopped_by": off,
+            "active": not paused,
+            "stopped_by": [switch["key"] for switch in paused],
+            "paused": paused,
             "states": counts,
             "working": [_row(plan) for plan in plans if plan.lease is not None],
             "waiting": [_row(plan) for plan in plans if plan.why_waiting and plan.state not in END],
@@ -73,8 +91,8 @@ class Desk:
 
     async def why(self, issue_number: int) -> Json:
         """What holds an item: the rule, limit, missing answer or breaker, and when it is looked at next."""
-        issue = await self.issues.issue(issue_number=issue_number)
-        entity = await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
+        issue, entity = await self._found(issue_number)
+        paused = await self.paused()
         if entity is None:
             return {
                 "issue_number": issue_number,
@@ -83,6 +101,7 @@ class Desk:
                 "why": "no daemon of this name has looked at it yet",
                 "next_look_at": None,
                 "blockers": [],
+                "paused": paused,
                 "do": "start formica run, or wait for the next reconcile tick",
             }
         plan = parse(entity)
@@ -90,9 +109,10 @@ class Desk:
             "issue_number": issue_number,
             "issue_status": issue["status"],
             "state": str(plan.state),
-            "why": plan.why_waiting or _by_state(plan),
+            "why": published_text(plan) or spoken(plan) or _by_state(plan),
             "next_look_at": plan.next_look_at,
-            "blockers": plan.decision_blockers,
+            "blockers": blockers(plan),
+            "paused": paused,
             "do": next_words(plan),
         }
 
@@ -144,13 +164,15 @@ class Desk:
 
     async def set_active(self, active: bool) -> Sequence[str]:
         """One unconditional write to the default switch; resuming also clears the breaker and other switches."""
+        at = None if active else timestamp(self.clock.now())
+        switch: Json = {"active": active, "paused_by": None if active else self.by, "paused_at": at}
         default = await self.issues.create_entity("daemon_config", "default", {"active": active})
-        await self.issues.patch_entity(default["entity_id"], {"active": active}, version=None)
+        await self.issues.patch_entity(default["entity_id"], switch, version=None)
         if not active:
             return ["default"]
         for config in await self.issues.entities("daemon_config"):
             if config["fields"].get("active") is not True:
-                await self.issues.patch_entity(config["entity_id"], {"active": True}, version=None)
+                await self.issues.patch_entity(config["entity_id"], switch, version=None)
         state = await self.issues.create_entity("operator_state", self.name, {})
         closed: Json = {"failures": [], "breaker_opened_at": None}
         await self.issues.patch_entity(state["entity_id"], closed, version=None)
@@ -178,23 +200,20 @@ class Desk:
         raise Retryable(f"the plan of #{issue_number} is contended")
 
     async def _entity(self, issue_number: int) -> tuple[Json, Plan]:
-        issue = await self.issues.issue(issue_number=issue_number)
-        entity = await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
+        _, entity = await self._found(issue_number)
         if entity is None:
             raise Refused(f"there is no plan for #{issue_number} yet: formica run makes it")
         return entity, parse(entity)
 
-
-def next_words(plan: Plan) -> str:
-    """What the operator can say now."""
-    n = plan.issue_number
-    if plan.state is State.WAITING_OPERATOR:
-        words = {"go": f"formica go {n}", "shipit": f"formica shipit {n}"}
-        first = words.get(plan.waiting_for or "", f"formica retry {n}")
-        return f"{first}, or formica reject {n}"
-    if plan.state in END or plan.held:
-        return f"formica retry {n}"
-    return f"nothing; formica hold {n} or formica reject {n} stop it"
+    async def _found(self, issue_number: int) -> tuple[Json, Json | None]:
+        """The issue, and its plan's entity if there is one."""
+        try:
+            issue = await self.issues.issue(issue_number=issue_number)
+        except Refused as refused:
+            if NOT_FOUND in str(refused):
+                raise NeedsOperator(f"there is no issue {issue_number}") from None
+            raise
+        return issue, await self.issues.entity("plan", plan_key(issue["entity_id"], self.name))
 
 
 def _by_state(plan: Plan) -> str:
@@ -209,6 +228,11 @@ def _row(plan: Plan) -> Json:
     return {
         "issue_number": plan.issue_number,
         "state": str(plan.state),
-        "why": plan.why_waiting,
+        "why": spoken(plan),
         "next_look_at": plan.next_look_at,
     }
+
+
+def _text(value: Any) -> str | None:
+    """What anybody with an operator key may have written there, if it can be shown."""
+    return value[:200] if isinstance(value, str) and value else None

@@ -25,7 +25,7 @@ def go(plan: Plan, *, approval_id: str, by: str, now: float, hours: float, mode:
     """Approve execution of exactly this plan; one ``go`` answers dry run and consent both."""
     n = plan.issue_number
     if plan.state is not State.WAITING_OPERATOR or plan.waiting_for != "go":
-        raise CommandRefused(f"#{n} does not wait for /go: it is {_where(plan)}")
+        raise CommandRefused(f"#{n} does not wait for formica go: it is {_where(plan)}")
     if mode == "off":
         raise CommandRefused("reporting_mode is off: nothing is executed until it is consent or proactive")
     if dry_run == "always":
@@ -52,7 +52,7 @@ def shipit(plan: Plan, *, approval_id: str, by: str, now: float, hours: float, t
     """Approve publication of exactly these bytes to exactly this target; single use."""
     n = plan.issue_number
     if plan.state is not State.WAITING_OPERATOR or plan.waiting_for != "shipit":
-        raise CommandRefused(f"#{n} does not wait for /shipit: it is {_where(plan)}")
+        raise CommandRefused(f"#{n} does not wait for formica shipit: it is {_where(plan)}")
     if plan.head_sha is None or plan.diff_hash is None:
         raise CommandRefused(f"#{n} has no change to publish")
     approval = Approval(
@@ -138,7 +138,8 @@ def _move(plan: Plan, event: Event) -> State:
     try:
         return step(plan.state, event)
     except IllegalMove:
-        raise CommandRefused(f"/{event} is not possible: #{plan.issue_number} is {_where(plan)}") from None
+        n = plan.issue_number
+        raise CommandRefused(f"formica {event} {n} is not possible: #{n} is {_where(plan)}") from None
 
 
 def _kept(plan: Plan) -> list[Json]:

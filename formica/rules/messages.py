@@ -164,7 +164,7 @@ def would_do(plan: Plan, target: str) -> list[str]:
         f"fetch the default branch and open a worktree on branch formica/issue-{number}",
         "run the coding agent there with the skill process-issues",
         "prove the change: with its tests alone the base must fail, with all of it the tests must pass",
-        f"check the diff against the limits and wait for /shipit {number}, unless auto_fix is on and nothing was found",
+        f"check the diff against the limits and wait for formica shipit {number}, unless auto_fix is on and nothing was found",
         f"push that branch and open one pull request at {target}",
         "tell the thread, and after a person merges ask the reporter to verify",
     ]

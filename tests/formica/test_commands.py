@@ -73,7 +73,7 @@ def test_a_yes_counts_only_where_it_was_asked(state: State, waiting_for: Any) ->
         if waits and waiting_for == kind:
             word(asked)
             continue
-        with pytest.raises(CommandRefused, match=f"#7 does not wait for /{kind}"):
+        with pytest.raises(CommandRefused, match=f"#7 does not wait for formica {kind}"):
             word(asked)
 
 
@@ -164,7 +164,7 @@ def test_retry_starts_over_and_forgets(state: State) -> None:
 @pytest.mark.parametrize("state", [state for state in State if (state, Event.RETRY) not in TRANSITIONS])
 def test_retry_is_refused_while_it_runs(state: State) -> None:
     """What runs is not started over under its worker's hands."""
-    with pytest.raises(CommandRefused, match="/retry is not possible"):
+    with pytest.raises(CommandRefused, match="formica retry 7 is not possible"):
         commands.retry(plan(state), by="ada")
 
 

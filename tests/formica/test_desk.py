@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import pytest
 
 from formica.desk import next_words
-from formica.errors import Refused, Retryable
+from formica.errors import NeedsOperator, Refused, Retryable
 from formica.rules.pipeline import State
-from formica.rules.plan import plan_hash, timestamp
-from formica.rules.plan_text import inbox_line, plan_markdown, status_text, why_text
+from formica.rules.plan import Plan, plan_hash, timestamp
+from formica.rules.plan_text import (
+    inbox_line,
+    pause_sentence,
+    plan_markdown,
+    spoken,
+    status_text,
+    why_text,
+)
 from formica.rules.policy import Policy
 from tests.fakes.agent import Run
 from tests.fakes.hooks import Hook
@@ -76,7 +85,7 @@ async def test_the_status_counts_and_names_who_paused() -> None:
     assert (status["active"], status["stopped_by"]) == (False, ["maintenance"])
     assert status["states"] == {"waiting_operator": 1}
     text = status_text(status)
-    assert "PAUSED by maintenance" in text
+    assert "paused by daemon_config maintenance (active is false): formica resume" in text
     assert f"#{number}" in text
 
 
@@ -103,7 +112,7 @@ async def test_a_word_about_nothing_is_refused() -> None:
     number = world.report()
     with pytest.raises(Refused, match="no plan"):
         await world.desk.go(number)
-    with pytest.raises(Refused):
+    with pytest.raises(NeedsOperator, match="there is no issue 99"):
         await world.desk.go(99)
 
 
@@ -174,7 +183,7 @@ async def test_two_operators_say_go_once() -> None:
     world = World()
     number = await waiting(world)
     await world.desk.go(number)
-    with pytest.raises(Refused, match="does not wait for /go"):
+    with pytest.raises(Refused, match="does not wait for formica go"):
         await world.desk.go(number)
     assert len(world.plan(number).approvals) == 1
 
@@ -194,12 +203,21 @@ async def test_pause_makes_the_switch_and_resume_turns_every_one_on() -> None:
     world = World()
     world.issues.records.clear()
     await world.desk.set_active(False)
-    assert world.issues.by_key("daemon_config", "default")["fields"] == {"active": False}  # type: ignore[index]
+    switch = world.issues.by_key("daemon_config", "default")
+    assert switch is not None
+    assert switch["fields"] == {
+        "active": False,
+        "paused_by": "ada",
+        "paused_at": timestamp(world.clock.now()),
+    }
     world.pause("elsewhere")
     world.issues.put("operator_state", "formica", {"failures": ["x"], "breaker_opened_at": "now"})
     await world.desk.set_active(True)
     status = await world.desk.status()
     assert (status["active"], status["stopped_by"]) == (True, [])
+    switch = world.issues.by_key("daemon_config", "default")
+    assert switch is not None
+    assert switch["fields"] == {"active": True}
     state = world.issues.by_key("operator_state", "formica")
     assert state is not None
     assert "breaker_opened_at" not in state["fields"]
@@ -227,3 +245,139 @@ async def test_a_parked_item_says_what_it_failed_of() -> None:
     (parked,) = await world.desk.inbox()
     assert "the agent ended with 7" in (await world.desk.why(number))["why"]
     assert next_words(parked) == f"formica retry {number}"
+
+
+# --- what the sentences say -------------------------------------------------------------------------------
+
+
+async def test_who_paused_is_said_wherever_nothing_happens() -> None:
+    """status and why name the person and the time, and another switch by its key."""
+    world = World()
+    number = await waiting(world)
+    await world.desk.set_active(False)
+    at = timestamp(world.clock.now())
+    for text in (status_text(await world.desk.status()), why_text(await world.desk.why(number))):
+        assert f"paused by ada since {at}: formica resume" in text
+    world.issues.put("daemon_config", "night", {"active": "no", "paused_by": 7})
+    await world.desk.set_active(True)
+    assert await world.desk.paused() == []
+    world.pause("night")
+    (off,) = await world.desk.paused()
+    assert pause_sentence(off) == "paused by daemon_config night (active is false): formica resume"
+
+
+async def test_a_published_change_waits_for_its_merge() -> None:
+    """After publishing, why and plan name the branch that was pushed and where; then the merge, or the closing."""
+    world = World()
+    daemon = world.daemon()
+    number = world.report()
+    plan = await daemon.to_done(number)
+    assert plan.intent is not None
+    branch, target = plan.intent["branch"], plan.intent["target"].removeprefix("local:")
+    sentence = f"waits for you to merge {branch} in {target}"
+    assert (await world.desk.why(number))["why"] == sentence
+    page = plan_markdown(await world.desk.plan(number))
+    assert f"- why: {sentence}" in page
+    assert f"- branch: {branch}" in page
+    assert next_words(plan).startswith(f"merge {branch} in {target}")
+    merge = world.remote.merge(str(plan.head_sha))
+    await daemon.watch(number)
+    why = await world.desk.why(number)
+    assert f"merged as {merge}" in why["why"]
+    assert why["do"] == "nothing: it is merged"
+    world.set_plan(
+        number, pr_state="closed", why_waiting=f"a person closed it: no second one without /retry {number}"
+    )
+    why = await world.desk.why(number)
+    assert why["why"].endswith(f"without formica retry {number}")
+    assert why["do"] == f"formica retry {number}"
+
+
+async def test_blockers_are_shown_while_a_person_is_waited_for() -> None:
+    """What blocked before does not stay on the page once the work goes on."""
+    world = World()
+    number = await waiting(world)
+    for state, shown in (
+        ("waiting_operator", ["needs formica shipit 1"]),
+        ("failed", ["needs formica shipit 1"]),
+        ("working", []),
+        ("awaiting_input", []),
+        ("done", []),
+    ):
+        plan = world.set_plan(number, state=state, decision_blockers=["needs /shipit"])
+        assert (await world.desk.why(number))["blockers"] == shown
+        assert ("needs formica shipit 1" in plan_markdown(plan)) is bool(shown)
+
+
+async def test_why_says_the_state_once() -> None:
+    """The state of the plan and that of the issue are told apart."""
+    world = World()
+    number = world.unlocated()
+    await world.daemon().look(number)
+    text = why_text(await world.desk.why(number))
+    assert text.startswith(f"#{number} is awaiting_input (the issue is awaiting_input): ")
+    unseen = world.report()
+    text = why_text(await world.desk.why(unseen))
+    assert text.startswith(f"#{unseen} is not planned yet (the issue is open): no daemon")
+
+
+async def test_an_item_on_hold_says_so() -> None:
+    """The inbox keeps a held item, in whatever state, and says how it goes on."""
+    world = World()
+    number = await waiting(world)
+    await world.desk.hold(number, "until friday")
+    for state in ("waiting_operator", "claimed"):
+        world.set_plan(number, state=state)
+        (held,) = await world.desk.inbox()
+        assert "on hold (held by ada: until friday)" in inbox_line(held)
+        assert next_words(held).startswith(f"formica retry {number} takes it off hold")
+        assert "- on hold: yes" in plan_markdown(held)
+    await world.desk.retry(number)
+    assert await world.desk.inbox() == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ("auto_fix is off: publishing needs /shipit", "auto_fix is off: publishing needs formica shipit 7"),
+        ("#3 is first and waits for /go 3", "#3 is first and waits for formica go 3"),
+        ("until /resume", "until formica resume"),
+        (
+            "reads /go/src and /usr/go, a/go, ./retry and /gone",
+            "reads /go/src and /usr/go, a/go, ./retry and /gone",
+        ),
+    ],
+)
+def test_reasons_are_said_in_the_words_of_the_command_line(stored: str, said: str) -> None:
+    """A word of another transport becomes the command; a path does not."""
+    plan = Plan(issue_entity_id="ent_" + "0" * 24, issue_number=7, name="formica", why_waiting=stored)
+    assert spoken(plan) == said
+
+
+def test_the_page_has_paths_of_this_host_and_what_failed_printed() -> None:
+    """On its own host worktree and logs are absolute; the end of a failed command's output is on the page."""
+    commands = [
+        {
+            "name": "head",
+            "exit_code": 1,
+            "seconds": 1.5,
+            "output_tail": "x\n" * 50 + "AssertionError\n```\n# no",
+            "log": "items/7/run/v.log",
+        },
+        {"name": "base", "exit_code": 0, "seconds": 0.1, "output_tail": "quiet"},
+    ]
+    plan = Plan(
+        issue_entity_id="ent_" + "0" * 24,
+        issue_number=7,
+        name="formica",
+        host="alpha",
+        worktree_path="items/7/tree",
+        proof={"proved": False, "reason": "The tests fail.", "commands": commands},
+    )
+    here = plan_markdown(plan, PurePosixPath("/state"))
+    assert "- worktree: /state/items/7/tree" in here
+    assert "output in /state/items/7/run/v.log" in here
+    assert "    AssertionError\n    ```\n    # no\n" in here
+    assert here.count("    x\n") == 17
+    assert "quiet" not in here
+    assert "- worktree: alpha: items/7/tree" in plan_markdown(plan)
