@@ -21,6 +21,8 @@ def _redact(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 def configure(level: int = logging.INFO) -> None:
     """Called once by the command line; importing changes nothing."""
+    # The webhook receiver's server reports every cut connection with a traceback; ours are the log's lines.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

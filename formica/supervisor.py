@@ -7,6 +7,7 @@ never at the same one twice at a time. What an event said is forgotten: the serv
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 OnEvent = Callable[[Json], Awaitable[None]]
 LOOKS_AT_ONCE = 16
 WATCHDOG_SECONDS = 30.0
+RESTART_SECONDS = 1.0
 """Looks beside those that execute: agents at work must not keep other reports from being read."""
 FAILED_PASSES = 3
 PASSING = (Retryable, Stopped, LeaseLost)
@@ -104,8 +106,8 @@ class Supervisor:
     async def run(self, intake: Intake, stop: anyio.Event) -> None:
         """Work until ``stop``; then no new effects, a grace for what runs, and out."""
         async with anyio.create_task_group() as group:
-            group.start_soon(intake.run, self.on_event)
-            group.start_soon(self._context.switch.watch, lambda: bool(self._worker.running))
+            group.start_soon(self._again_and_again, "intake", lambda: intake.run(self._take))
+            group.start_soon(self._again_and_again, "switch", self._watch_switch)
             group.start_soon(self._reconcile_forever)
             group.start_soon(self._dispatch_forever)
             self._notify("READY=1")
@@ -113,6 +115,18 @@ class Supervisor:
             self._notify("STOPPING=1")
             await self.drain()
             group.cancel_scope.cancel()
+
+    async def _watch_switch(self) -> None:
+        await self._context.switch.watch(lambda: bool(self._worker.running))
+
+    async def _take(self, event: Json) -> None:
+        await self._guarded("event", lambda: self.on_event(event))
+
+    async def _again_and_again(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
+        """What must not end with the daemon still up: a bug in it is logged, and it starts over."""
+        while True:
+            await self._guarded(what, act)
+            await anyio.sleep(RESTART_SECONDS)
 
     async def drain(self) -> None:
         """No new effects; what is in hand may end within the grace, then is stopped by its own checks."""
@@ -124,7 +138,7 @@ class Supervisor:
     async def run_once(self) -> bool:
         """One pass over everything open, until all of it rests. False: something failed or was left."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._context.switch.watch, lambda: bool(self._worker.running))
+            group.start_soon(self._again_and_again, "switch", self._watch_switch)
             group.start_soon(self._dispatch_forever)
             failed_passes, rests = 0, False
             while not rests and failed_passes < FAILED_PASSES:
@@ -157,7 +171,9 @@ class Supervisor:
                 continue
             seen.add(plan.issue_entity_id)
             self._plan_issue[entity["entity_id"]] = plan.issue_entity_id
-            await self._consider(entity, plan, issues.get(plan.issue_entity_id))
+            await self._guarded(
+                "plan", partial(self._consider, entity, plan, issues.get(plan.issue_entity_id))
+            )
         for issue_id in issues.keys() - seen:
             self.mark(issue_id)
 

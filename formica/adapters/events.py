@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from formica.adapters.pool_client import PoolClient
+from formica.adapters.state_folder import read_hint, write_hint
 from formica.errors import FormicaError
 from pool_server.contract.signing import WebhookVerificationError, verified
 
@@ -139,15 +140,15 @@ class WebhookIntake:
         self._secret = answer["secret"]
         self._learned(answer["secret"])
         self._subscription_id = answer["subscription_id"]
-        self._state_file.write_text(json.dumps({"subscription_id": self._subscription_id}))
+        write_hint(self._state_file, json.dumps({"subscription_id": self._subscription_id}))
         log.info("intake.subscribed", subscription_id=self._subscription_id)
 
     async def _forget_old(self) -> None:
         """A start after a crash: the old subscription points at a port nobody listens on."""
         try:
-            old = json.loads(self._state_file.read_text())["subscription_id"]
-            await self._client.unsubscribe(old)
-        except (OSError, ValueError, KeyError, FormicaError):
+            old = json.loads(read_hint(self._state_file))["subscription_id"]
+            await self._client.unsubscribe(str(old))
+        except (ValueError, KeyError, TypeError, FormicaError):
             return
 
     async def _leave(self) -> None:
@@ -181,12 +182,12 @@ class PollIntake:
                 await _handle(on_event, event)
             if page["next_after"] != after:
                 after = page["next_after"]
-                self._state_file.write_text(str(after))
+                write_hint(self._state_file, str(after))
 
     def _load(self) -> int:
         try:
-            return max(int(self._state_file.read_text()), 0)
-        except (OSError, ValueError):
+            return max(int(read_hint(self._state_file)), 0)
+        except ValueError:
             return 0
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import structlog
+from pydantic import BaseModel, ValidationError
 
 from formica.errors import NeedsOperator, Refused, Retryable
 from formica.ports import VersionMismatch
@@ -44,6 +45,78 @@ class ServerClock:
         self._offset = datetime.fromisoformat(updated_at).timestamp() - self._monotonic()
 
 
+class _Message(BaseModel):
+    message_id: str
+    author_role: str
+    body: str
+    reporter: dict[str, str] = {}
+
+
+class _Issue(BaseModel):
+    entity_id: str
+    issue_number: int
+    title: str
+    status: str
+    kind: str | None
+    entity_type: str | None
+    labels: list[str]
+    visibility: str
+    reporter: dict[str, str]
+    messages: list[_Message]
+    open_question: dict[str, Any] | None
+    resolution: dict[str, Any] | None
+
+
+class _Entity(BaseModel):
+    entity_id: str
+    entity_type: str
+    key: str | None
+    version: int
+    fields: dict[str, Any]
+    updated_at: datetime
+
+
+class _Page(BaseModel):
+    items: list[dict[str, Any]]
+    next_after: int | str | None
+
+
+class _Events(BaseModel):
+    items: list[dict[str, Any]]
+    next_after: int
+
+
+class _Subscribed(BaseModel):
+    subscription_id: str
+    secret: str
+
+
+class _SubscriptionState(BaseModel):
+    active: bool
+
+
+class _Results(BaseModel):
+    results: list[dict[str, Any]]
+
+
+class _Said(BaseModel):
+    message_id: str
+
+
+def _shaped(shape: type[BaseModel], answer: Json) -> Json:
+    """``answer`` itself, once what we rely on is there: an odd answer is a fault of the server, not of an item.
+
+    Raises:
+        Retryable: naming the first field that is missing or of another type.
+    """
+    try:
+        shape.model_validate(answer)
+    except ValidationError as odd:
+        field = ".".join(str(part) for part in odd.errors(include_input=False, include_url=False)[0]["loc"])
+        raise Retryable(f"the pool server's answer is not what was asked for: {field}") from None
+    return answer
+
+
 class PoolClient:
     """``key`` is an operator key; it travels in a header and nowhere else."""
 
@@ -69,13 +142,14 @@ class PoolClient:
     async def open_issues(self) -> list[Json]:
         found: list[Json] = []
         for status in ("open", "in_progress", "awaiting_input"):
-            found.extend(await self._pages("/issues", {"status": status}))
+            pages = await self._pages("/issues", {"status": status})
+            found.extend(_shaped(_Issue, issue) for issue in pages)
         return found
 
     async def issue(self, *, issue_number: int | None = None, entity_id: str | None = None) -> Json:
         wanted = {"issue_number": issue_number, "entity_id": entity_id}
         body = {name: value for name, value in wanted.items() if value is not None}
-        return await self._call("POST", "/issues/status", body)
+        return _shaped(_Issue, await self._call("POST", "/issues/status", body))
 
     async def add_message(
         self, issue_number: int, body: str, *, step: str, question: Json | None = None
@@ -89,7 +163,7 @@ class PoolClient:
         if question is not None:
             arguments["question"] = question
         try:
-            return await self._call("POST", "/issues/add_message", arguments)
+            return _shaped(_Said, await self._call("POST", "/issues/add_message", arguments))
         except _Mismatch:
             return None
 
@@ -102,23 +176,23 @@ class PoolClient:
 
     async def bulk_close(self, entity_ids: Sequence[str], resolution: Json) -> list[Json]:
         body = {"entity_ids": list(entity_ids), "resolution": resolution}
-        answer = await self._call("POST", "/issues/bulk_close", body)
+        answer = _shaped(_Results, await self._call("POST", "/issues/bulk_close", body))
         results: list[Json] = answer["results"]
         return results
 
     # --- entities ---------------------------------------------------------------------------------------
 
     async def entities(self, entity_type: str) -> list[Json]:
-        return await self._pages("/entities", {"type": entity_type})
+        return [_shaped(_Entity, entity) for entity in await self._pages("/entities", {"type": entity_type})]
 
     async def entity(self, entity_type: str, key: str) -> Json | None:
         answer = await self._call("GET", "/entities", params={"type": entity_type, "key": key})
-        items: list[Json] = answer["items"]
-        return items[0] if items else None
+        items: list[Json] = _shaped(_Page, answer)["items"]
+        return _shaped(_Entity, items[0]) if items else None
 
     async def entity_by_id(self, entity_id: str) -> Json | None:
         try:
-            return await self._call("GET", f"/entities/{entity_id}")
+            return _shaped(_Entity, await self._call("GET", f"/entities/{entity_id}"))
         except _Missing:
             return None
 
@@ -154,12 +228,12 @@ class PoolClient:
     async def events(self, after: int, wait: float, filters: Json) -> Json:
         """One page of the log; waits up to ``wait`` seconds for something new."""
         params = {"after": after, "limit": PAGE, "wait": wait, **filters}
-        return await self._call("GET", "/events", params=params)
+        return _shaped(_Events, await self._call("GET", "/events", params=params))
 
     async def subscribe(self, webhook_url: str, filters: Json) -> Json:
         """A webhook subscription; the answer holds its ``secret``, once."""
         body = {"delivery_method": "webhook", "webhook_url": webhook_url, **filters}
-        return await self._call("POST", "/subscribe", body)
+        return _shaped(_Subscribed, await self._call("POST", "/subscribe", body))
 
     async def unsubscribe(self, subscription_id: str) -> None:
         try:
@@ -172,7 +246,7 @@ class PoolClient:
             answer = await self._call("GET", f"/subscriptions/{subscription_id}")
         except _Missing:
             return False
-        return bool(answer["active"])
+        return bool(_shaped(_SubscriptionState, answer)["active"])
 
     async def check_key(self) -> None:
         """Raises unless the server answers and the key is an operator's."""
@@ -196,14 +270,16 @@ class PoolClient:
         after: Any = None
         while True:
             cursor = {} if after is None else {"after": after}
-            answer = await self._call("GET", path, params={**params, "limit": PAGE, **cursor})
+            answer = _shaped(_Page, await self._call("GET", path, params={**params, "limit": PAGE, **cursor}))
             found.extend(answer["items"])
-            after = answer["next_after"]
-            if after is None:
+            if answer["next_after"] is None:
                 return found
+            if answer["next_after"] == after or not answer["items"]:
+                raise Retryable(f"the pool server's pages of {path} do not end")
+            after = answer["next_after"]
 
     async def _write(self, method: str, path: str, body: Json, *, if_match: str | None = None) -> Json:
-        answer = await self._call(method, path, body, if_match=if_match)
+        answer = _shaped(_Entity, await self._call(method, path, body, if_match=if_match))
         self._clock.learn(answer["updated_at"])
         return answer
 

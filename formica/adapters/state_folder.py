@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,9 @@ from pathlib import Path
 
 from formica.errors import Refused, Retryable
 
-__all__ = ["hold", "owner_of"]
+__all__ = ["hold", "owner_of", "read_hint", "write_hint"]
+
+HINT_BYTES = 4_096
 
 
 @contextmanager
@@ -46,17 +50,39 @@ def hold(folder: Path) -> Iterator[str]:
 def owner_of(folder: Path) -> str | None:
     """The UUID that owns leases from the folder, or None when no daemon ever held it."""
     try:
-        return str(uuid.UUID((folder / "owner").read_text().strip()))
-    except (OSError, ValueError):
+        return str(uuid.UUID(read_hint(folder / "owner").strip()))
+    except ValueError:
         return None
 
 
 def _owner(path: Path) -> str:
     try:
-        return str(uuid.UUID(path.read_text().strip()))
-    except (OSError, ValueError):
+        return str(uuid.UUID(read_hint(path).strip()))
+    except ValueError:
         fresh = str(uuid.uuid4())
-        partial = path.with_suffix(".new")
-        partial.write_text(fresh)
-        partial.replace(path)
+        write_hint(path, fresh)
         return fresh
+
+
+def read_hint(path: Path) -> str:
+    """A small file of ours, or nothing: what is no plain file there (a link, a pipe, a folder) says nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, HINT_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def write_hint(path: Path, text: str) -> None:
+    """Replace the file whole; whatever else stood in its place is taken away first."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    partial = path.with_name(f"{path.name}.new")
+    partial.unlink(missing_ok=True)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -148,7 +148,9 @@ def _by_version(build: ReportedBuild, facts: RepositoryFacts) -> Environment:
     if build.ref is not None and facts.ref_exists:
         return _by_ref(build, facts)
     if facts.has_release_tags:
-        return Environment("unknown", (f"version {build.version} names no release",), (_SHA,), weak=weak)
+        return Environment(
+            "unknown", (f"version {build.version} names no release",), (_VERSION, _SHA), weak=weak
+        )
     if build.development or build.dirty:
         return Environment("unknown", ("a state between releases, of which commit is not said",), (_SHA,))
     unverified = f"the repository has no release tags, so version {build.version} cannot be checked"

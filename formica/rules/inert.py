@@ -25,7 +25,11 @@ _LIVE = (
     (re.compile(r"--(?=>)"), "-- "),
     (re.compile(r"&(?=#?\w{1,32};)"), "& "),
     (re.compile(r"\](?=[(\[])"), "] "),
+    # What a CI reads out of a commit or a title: [skip ci], ***NO_CI***, skip-checks: true.
+    (re.compile(r"\*{2,}"), ""),
+    (re.compile(r"\b(skip-checks|skip-ci|ci-skip|no-ci)(?=:)", re.IGNORECASE), r"\1 "),
 )
+_DIRECTIVE = re.compile(r"\[([^\[\]\n]{0,60}\b(?:ci|skip|actions)\b[^\[\]\n]{0,60})\]", re.IGNORECASE)
 _ELLIPSIS = "…"
 
 
@@ -66,4 +70,7 @@ def neutralise(text: str, *, limit: int = 4_000, lines: bool = False) -> str:
         text = " ".join(text.split())
     for pattern, replacement in _LIVE:
         text = pattern.sub(replacement, text)
+    nested = 1
+    while nested:
+        text, nested = _DIRECTIVE.subn(r"(\1)", text)
     return _cut(text.replace("`", "'"), limit)

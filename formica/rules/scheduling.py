@@ -66,7 +66,7 @@ def _is_elsewhere(plan: Plan, owner: str) -> bool:
 def _outside_event(plan: Plan, issue: Json, now: float) -> Event | None:
     if is_ended(plan, issue):
         return Event.ISSUE_ENDED
-    if plan.state is State.AWAITING_INPUT and issue["open_question"] is None:
+    if plan.state is State.AWAITING_INPUT and (issue["open_question"] is None or _names_build(plan, issue)):
         return Event.ANSWERED
     if _takes_more(plan) and _says_more(plan, issue):
         return Event.REPORT_CHANGED
@@ -80,6 +80,18 @@ def _outside_event(plan: Plan, issue: Json, now: float) -> Event | None:
     ):
         return Event.REOPENED
     return None
+
+
+def _names_build(plan: Plan, issue: Json) -> bool:
+    """Whether the reporter named a build since the plan was read: an answer, even if in another field than
+    the one asked for."""
+    known = set(plan.message_ids)
+    return any(
+        message["author_role"] == "reporter"
+        and message.get("reporter")
+        and message["message_id"] not in known
+        for message in issue["messages"]
+    )
 
 
 def _takes_more(plan: Plan) -> bool:

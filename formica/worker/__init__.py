@@ -19,6 +19,7 @@ from formica.rules import scheduling
 from formica.rules.pipeline import ACTIVE, EFFECTS, GATED, TRANSITIONS, Effect, Event, State, step
 from formica.rules.plan import Plan, moved, parse, plan_key, readable, seconds, timestamp
 from formica.rules.policy import backoff_seconds
+from formica.rules.storable import storable
 from formica.worker import executing, publishing, reading
 from formica.worker.context import Context, Outcome
 from formica.worker.held import HeldPlan
@@ -258,7 +259,7 @@ class Worker:
             or plan.owner not in (None, context.owner)
         ):
             return
-        fields = moved(step(plan.state, Event.BREAKER), last_error=why, **_parked(plan, why))
+        fields = storable(moved(step(plan.state, Event.BREAKER), last_error=why, **_parked(plan, why)))
         with suppress(VersionMismatch):
             await context.issues.patch_entity(entity["entity_id"], fields, version=entity["version"])
 

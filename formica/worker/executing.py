@@ -28,6 +28,16 @@ BREAKER_OPEN = "the global breaker is open: too many failures within an hour; fo
 LOST = Outcome(Event.WORKSPACE_LOST, {"why_waiting": "the worktree is gone: starting again"})
 
 
+def lost_after_run(context: Context, plan: Plan) -> Outcome:
+    """The agent's result is not there. Where this daemon had it, that is a failed attempt like any other."""
+    attempt = plan.attempt + 1
+    if plan.home != context.owner:
+        return LOST
+    if attempt >= context.policy.failures_per_item:
+        return Outcome(Event.BREAKER, {"attempt": attempt} | _parked("the worktree vanished after every run"))
+    return Outcome(Event.WORKSPACE_LOST, LOST.changes | {"attempt": attempt})
+
+
 async def claim(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """Check once more that this may run, and tell the thread's status that it does."""
     plan = held.plan
@@ -221,7 +231,7 @@ async def verify(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     plan = held.plan
     stored = await stored_change(context, plan)
     if stored is None:
-        return LOST
+        return lost_after_run(context, plan)
     proof = await context.verifier.prove(*stored, check=check)
     record = {
         "proved": proof.proved,
@@ -286,7 +296,7 @@ async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcom
     plan = held.plan
     stored = await stored_change(context, plan)
     if stored is None:
-        return LOST
+        return lost_after_run(context, plan)
     if not (plan.proof or {}).get("proved"):
         raise Broken("a change without proof is never reviewed for publication")
     exposed = exposure(plan, issue)

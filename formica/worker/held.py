@@ -16,6 +16,7 @@ import anyio
 from formica.errors import FormicaError, LeaseLost, Retryable
 from formica.ports import Clock, Issues, VersionMismatch
 from formica.rules.plan import parse, seconds, timestamp
+from formica.rules.storable import storable
 
 Json = dict[str, Any]
 TRIES = 5
@@ -63,7 +64,7 @@ class HeldPlan:
         async with self._lock:
             for _ in range(TRIES):
                 self.ensure_not_lost()
-                changed = {"lease": self._lease(), **fields}
+                changed = {"lease": self._lease(), **storable(fields)}
                 try:
                     entity = await self._issues.patch_entity(self.entity_id, changed, version=self.version)
                 except VersionMismatch:

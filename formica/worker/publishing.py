@@ -17,7 +17,7 @@ from formica.rules.policy import approval_for
 from formica.rules.review import unpublishable
 from formica.rules.secret_forms import LiveSecrets
 from formica.worker.context import Context, Outcome
-from formica.worker.executing import LOST, asks_decision, exposure, found_in, stored_change
+from formica.worker.executing import asks_decision, exposure, found_in, lost_after_run, stored_change
 from formica.worker.held import HeldPlan
 from pool_server.contract.redaction import find
 
@@ -49,7 +49,7 @@ async def _make(context: Context, held: HeldPlan, draft: PullRequestDraft) -> Pu
     plan = held.plan
     stored = await stored_change(context, plan)
     if stored is None and not await _is_pushed(context, plan, draft):
-        return LOST
+        return lost_after_run(context, plan)
     workspace, change = stored or (None, None)
     if not await _permitted(context, plan, change):
         return Outcome(Event.APPROVAL_VOID, {"why_waiting": "the approval does not cover what there is now"})

@@ -99,7 +99,7 @@ async def locate(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     learned: Json = {
         "reproduction_environment_kind": environment.kind,
         "reproduction_environment_evidence": list(environment.evidence),
-        "git_sha": environment.commit,
+        "git_sha": environment.commit or (facts.commit.sha if facts.commit and facts.commit.exists else None),
         "git_ref": build.ref,
         "app_version": build.version,
     }

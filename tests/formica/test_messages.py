@@ -260,3 +260,24 @@ def test_a_dry_run_says_exactly_what_would_happen(changes: dict[str, object], sa
     steps = "\n".join(messages.would_do(plan(**changes), "forge"))
     assert said in steps
     assert unsaid not in steps
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Crash [skip ci]",
+        "Crash [ci skip] now",
+        "***NO_CI*** crash",
+        "Crash [[no ci]]",
+        "Crash skip-checks: true",
+        "[Skip Actions] crash",
+    ],
+)
+def test_a_title_gives_no_order_to_a_ci(title: str) -> None:
+    """What continuous integration reads out of a subject is broken up; the words stay for people."""
+    for rendered in (
+        messages.pull_request_title(7, title, private=False),
+        messages.commit_message(7, title, private=False).splitlines()[0],
+    ):
+        assert not re.search(r"\[[^\]]*(ci|skip)[^\]]*\]|\*\*\*|skip-checks:", rendered, re.IGNORECASE)
+        assert re.search(r"ci|skip", rendered, re.IGNORECASE)

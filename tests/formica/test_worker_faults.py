@@ -97,7 +97,7 @@ def check_ending(world: World, number: int) -> None:
     assert len(world.forge.pulls) == 1
     assert [branch for branch, _ in world.remote.pushes] == [f"formica/issue-{number}"]
     assert world.forge.pulls[0].head_sha == plan.head_sha
-    assert told(world, number) == ["question-0-reporter_git_sha", "report-0", "merged-0"]
+    assert told(world, number) == ["question-0-reporter_app_version-reporter_git_sha", "report-0", "merged-0"]
     assert len(world.issues.said(number)) == 3
     assert world.issues.threads[number]["status"] == "resolved"
     assert all(approval.used for approval in plan.approvals[-1:])
