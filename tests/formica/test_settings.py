@@ -217,7 +217,7 @@ def test_the_maintainers_own_policy_replaces_the_shipped_one(tmp_path: Path) -> 
     assert protected_areas(loaded) == {"mine": ("src/core/*",)}
     for wrong in ("", "protected = 3", '[protected]\nmine = "src/*"', "[protected]\nmine = [1]"):
         (tmp_path / "policy.toml").write_text(wrong)
-        with pytest.raises(ConfigurationError, match="policy.toml"):
+        with pytest.raises(ConfigurationError, match=r"policy\.toml"):
             protected_areas(loaded)
 
 
