@@ -50,6 +50,7 @@ UNMARKED: dict[str, re.Pattern[str]] = {
     "check-ignore": re.compile("$^"),
     "check-attr": re.compile("filter"),
     "patch-id": re.compile("$^"),
+    "update-ref": re.compile("$^"),
     "gc": re.compile("$^"),
     "version": re.compile("$^"),
 }
