@@ -132,6 +132,12 @@ class Repository(Protocol):
     async def merged(self, *, head_sha: str, base_sha: str) -> str | None:
         """The commit on the (fresh) default branch that contains this change, or None. Knows squashes."""
 
+    async def behind(self, base_sha: str) -> int:
+        """How many commits the default branch, fetched for this, has that the base has not."""
+
+    async def shortage(self) -> str | None:
+        """Why no workspace can be begun now for want of disk space, in one sentence, or None."""
+
     async def dispose(self, issue_number: int) -> None:
         """Remove the item's workspace; anything unpushed is bundled to quarantine first."""
 

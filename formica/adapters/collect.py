@@ -135,12 +135,7 @@ class Collector:
     async def deliver(self, base_sha: str, head_sha: str, target: Path) -> None:
         """A fresh clean clone at ``target`` that holds base and head, every new object checked."""
         fresh = self._scratch / "in.git"
-        await anyio.to_thread.run_sync(self._make_clean, fresh)
-        await self._git.run(
-            *("update-ref", "--end-of-options", "refs/formica/base", base_sha),
-            git_dir=fresh,
-            doing="name the base of a change",
-        )
+        await anyio.to_thread.run_sync(self._make_clean, fresh, base_sha)
         if head_sha != base_sha:
             await self._git.run(
                 *("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
@@ -164,8 +159,13 @@ class Collector:
         make_bare_repository(self._staging, objects=self._objects, object_format=self._format)
         (self._staging / "info" / "exclude").write_text(_ARTEFACTS)
 
-    def _make_clean(self, path: Path) -> None:
-        make_bare_repository(path, objects=self._objects, object_format=self._format)
+    def _make_clean(self, path: Path, base_sha: str) -> None:
+        make_bare_repository(
+            path,
+            objects=self._objects,
+            object_format=self._format,
+            refs={"refs/formica/base": base_sha},
+        )
 
     def _swap(self, fresh: Path, target: Path) -> None:
         if os.path.lexists(target):
@@ -311,12 +311,8 @@ async def write_commit(
     finally:
         with anyio.CancelScope(shield=True), suppress(FileNotFoundError):
             await anyio.to_thread.run_sync(stream.unlink)
-    written = await git.run(
-        *("rev-parse", "--verify", "--end-of-options", "refs/formica/written"),
-        git_dir=git_dir,
-        doing="read the commit just written",
-    )
-    return written.text
+    written = git_dir / "refs" / "formica" / "written"
+    return (await anyio.to_thread.run_sync(written.read_text)).strip()
 
 
 def quoted(path: bytes) -> bytes:

@@ -41,6 +41,7 @@ COMMAND = (
     *(str(Path(__file__).parents[2]), MARK),
 )
 _OUT_OF_MEMORY_SCORE = 500
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219}
 
 
 class RunSpec(TypedDict):
@@ -63,8 +64,14 @@ class RunSpec(TypedDict):
 
 
 def become_subreaper() -> None:
-    if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    """Orphans of the run come to us, and the keys of the user's session do not come to the run."""
+    if not LINUX:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    keyctl = _KEYCTL.get(os.uname().machine)
+    if keyctl is not None:
+        libc.syscall(keyctl, 1, None)  # KEYCTL_JOIN_SESSION_KEYRING, a new one without a name
 
 
 class Run:

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -71,21 +71,24 @@ class Salvage:
         snapshot = await self._snapshot(item, collector, published)
         staging = collector.staging
         shas = await anyio.to_thread.run_sync(lambda: list(_agent_shas(item.root / "repo.git")))
-        safe = {await self._tree(staging, base), published}
-        refs: list[str] = []
-        for sha in dict.fromkeys([snapshot, *shas]):
-            if await self._tree(staging, sha) is None or await self._mirror.resolve(sha):
+        wanted = list(dict.fromkeys([snapshot, *shas]))
+        trees = await self._trees(staging, [base, *wanted])
+        in_mirror = await self._trees(self._mirror.path, wanted)
+        safe = {trees.get(base), published}
+        refs: dict[str, str] = {}
+        for sha in wanted:
+            if sha not in trees or sha in in_mirror:
                 continue
-            if await self._trees_since(staging, base, sha) <= safe:
-                continue
-            refs.append(f"refs/salvage/{len(refs)}")
-            await self._git.run(
-                *("update-ref", "--end-of-options", refs[-1], sha),
-                git_dir=staging,
-                doing="name what is saved",
-            )
+            if not await self._trees_since(staging, base, sha) <= safe:
+                refs[f"refs/salvage/{len(refs)}"] = sha
         if not refs:
             return None
+        await self._git.run(
+            *("update-ref", "--stdin", "-z"),
+            git_dir=staging,
+            stdin="".join(f"create {name}\0{sha}\0" for name, sha in refs.items()).encode(),
+            doing="name what is saved",
+        )
         await self._git.run(
             *("bundle", "create", "-q", "--end-of-options", str(bundle), *refs, f"^{base}"),
             git_dir=staging,
@@ -111,7 +114,7 @@ class Salvage:
         limit = BYTES_LIMIT
         if published is not None:
             plain = await collector.commit(tree, base, message=message, agent_index=None)
-            if await self._tree(collector.staging, plain) == published:
+            if (await self._trees(collector.staging, [plain])).get(plain) == published:
                 limit = _IGNORED_LIMIT
         try:
             return await collector.commit(
@@ -136,7 +139,7 @@ class Salvage:
         )
         if found.code != 0 or await self._mirror.resolve(f"{PUSHED}/{found.text}") is None:
             return None
-        return await self._tree(clean, found.text)
+        return (await self._trees(clean, [found.text])).get(found.text)
 
     async def _trees_since(self, git_dir: Path, base: str, sha: str) -> set[str | None]:
         """The trees of a commit and of everything between it and the base: what was committed and taken back
@@ -149,15 +152,17 @@ class Salvage:
         )
         return set(listed.text.split())
 
-    async def _tree(self, git_dir: Path, sha: str) -> str | None:
-        """The tree of a commit that is there, else None."""
-        found = await self._git.run(
-            *("rev-parse", "-q", "--verify", "--end-of-options", f"{sha}^{{tree}}"),
+    async def _trees(self, git_dir: Path, shas: Sequence[str]) -> dict[str, str]:
+        """The tree of each commit that is there."""
+        answer = await self._git.run(
+            *("cat-file", "--batch-check=%(objectname)"),
             git_dir=git_dir,
-            doing="read a commit",
-            ok=(0, 1, 128),
+            stdin="".join(f"{sha}^{{tree}}\n" for sha in shas).encode(),
+            doing="look for commits",
+            failure=NeedsOperator,
         )
-        return found.text if found.code == 0 else None
+        found = answer.text.split("\n")
+        return {sha: tree for sha, tree in zip(shas, found, strict=True) if OBJECT_ID.fullmatch(tree)}
 
 
 def _move(folder: Path, target: Path) -> None:

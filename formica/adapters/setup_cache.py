@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -28,6 +29,7 @@ from formica.errors import NeedsOperator
 __all__ = ["SetupCache"]
 
 _READ = 1 << 20
+_DAY = 86_400.0
 _NOT_KEPT = {".git"}
 _TEMPORARY = "tmp"
 
@@ -43,12 +45,16 @@ class _Made:
 
 
 class SetupCache:
-    """Snapshots below ``folder``: at most ``keep`` of them, none larger than ``bytes_limit``."""
+    """Snapshots below ``folder``: at most ``keep`` of them, none larger than ``bytes_limit``, and none that would
+    leave less than ``leave_free`` bytes on the disk."""
 
-    def __init__(self, folder: Path, *, keep: int = 8, bytes_limit: int = 4 * 1024**3) -> None:
+    def __init__(
+        self, folder: Path, *, keep: int = 4, bytes_limit: int = 2 * 1024**3, leave_free: int = 4 * 1024**3
+    ) -> None:
         self._folder = folder
         self._keep = keep
         self._limit = bytes_limit
+        self._leave_free = leave_free
 
     async def restore(self, key: str, tree: Path, home: Path) -> Literal["restored", "none", "spoilt"]:
         """Put the snapshot of ``key`` into a fresh checkout. ``none``: there is none that fits; ``spoilt``: it
@@ -78,9 +84,10 @@ class SetupCache:
         partial_folder = self._folder / f"new-{uuid.uuid4().hex}"
         try:
             made = _made(tree, home, tracked)
-            if made.size > self._limit:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if made.size > self._limit or shutil.disk_usage(self._folder).free - made.size < self._leave_free:
                 return False
-            partial_folder.mkdir(mode=0o700, parents=True)
+            partial_folder.mkdir(mode=0o700)
             _take(tree, made.tree, partial_folder / "tree")
             _take(home, made.home, partial_folder / "home")
             (partial_folder / "lock").touch(mode=0o600)
@@ -94,7 +101,16 @@ class SetupCache:
         return True
 
     def _prune(self) -> None:
-        found = [path for path in self._folder.iterdir() if (path / "lock").is_file()]
+        """Beyond ``keep`` the longest unused go, and what a crash left half made."""
+        for path in [*self._folder.glob("new-*"), *self._folder.glob("old-*")]:
+            if time.time() - _modified(path) > _DAY:
+                with suppress(NeedsOperator):
+                    delete_tree(path)
+        found = [
+            path
+            for path in self._folder.iterdir()
+            if (path / "lock").is_file() and not path.name.startswith(("new-", "old-"))
+        ]
         for path in sorted(found, key=_modified, reverse=True)[self._keep :]:
             with _exclusive(path) as held, suppress(OSError, NeedsOperator):
                 if held:

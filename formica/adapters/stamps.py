@@ -18,7 +18,7 @@ _NAME = "checked-out.index"
 _HEADER = struct.Struct(">4sLL")
 _ENTRY = struct.Struct(">10L")
 # A file changed in the same tick of the clock as the copy was made has the same change time as before.
-_TICK_NANOSECONDS = 100_000_000
+_TICK_NANOSECONDS = 20_000_000
 _SECOND = 1_000_000_000
 
 

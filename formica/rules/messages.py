@@ -121,8 +121,9 @@ def _file_lines(plan: Plan) -> list[str]:
     return [*lines, f"- and {more} more"] if more > 0 else lines
 
 
-def pull_request_body(plan: Plan, marker: str) -> str:
-    """Why, what, proof, and what merging means. Nothing of a private report, its reporter or its thread."""
+def pull_request_body(plan: Plan, marker: str, *, behind: int = 0) -> str:
+    """Why, what, proof, and what merging means. Nothing of a private report, its reporter or its thread.
+    ``behind`` is how many commits the default branch has that the base has not."""
     number = plan.issue_number
     if plan.private:
         lines = [f"This fixes a defect that was reported in private (report {number})."]
@@ -134,7 +135,7 @@ def pull_request_body(plan: Plan, marker: str) -> str:
         lines += ["", "**Changed**", "", *_file_lines(plan)]
     lines += [
         "",
-        f"Base {plan.base_sha}, head {plan.head_sha}.",
+        f"Base {plan.base_sha}, head {plan.head_sha}.{_moved_on(behind)}",
         "",
         f"A coding agent wrote this change; formica checked it and opened this pull request. Formica never merges. "
         f"When a person merges it, report {number} is marked resolved and its reporter is asked to verify.",
@@ -142,6 +143,13 @@ def pull_request_body(plan: Plan, marker: str) -> str:
         marker,
     ]
     return "\n".join(lines)
+
+
+def _moved_on(behind: int) -> str:
+    if not behind:
+        return ""
+    commits = "1 commit" if behind == 1 else f"{behind} commits"
+    return f" The default branch has moved on by {commits} since: the proof holds for the base named here."
 
 
 def would_do(plan: Plan, target: str) -> list[str]:

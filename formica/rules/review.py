@@ -46,7 +46,7 @@ def review(change: Change, policy: Policy, secrets: LiveSecrets = NO_SECRETS) ->
         except Exception as error:  # noqa: BLE001 - a gate that cannot judge must not let anything pass
             failed = f"the gate for {name} failed ({type(error).__name__}): look at the whole diff"
             findings.append(Finding("gate_error", "", None, failed))
-    return findings
+    return list(dict.fromkeys(findings))
 
 
 def unpublishable(change: Change | None, secrets: LiveSecrets, texts: Mapping[str, str]) -> list[Finding]:

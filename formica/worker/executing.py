@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 LOCAL_KINDS = ("local_commit", "local_branch")
 BREAKER_OPEN = "the global breaker is open: too many failures within an hour; formica resume closes it"
+FINDINGS_SHOWN = 100
 LOST = Outcome(Event.WORKSPACE_LOST, {"why_waiting": "the worktree is gone: starting again"})
 
 
@@ -45,6 +46,9 @@ async def claim(context: Context, held: HeldPlan, issue: Json) -> Outcome:
         return Outcome(Event.REPORT_CHANGED, {"why_waiting": "the report changed after it was approved"})
     if await context.ledger.breaker_open():
         return hold_back(context, BREAKER_OPEN, 300.0)
+    shortage = await context.repository.shortage()
+    if shortage is not None:
+        return hold_back(context, shortage, 300.0)
     approval = None
     if context.policy.dry_run != "always":
         approval = approval_for(plan, "go", context.forge.target, context.clock.now())
@@ -291,6 +295,12 @@ async def found_in(context: Context, change: Change) -> list[Finding]:
     return await anyio.to_thread.run_sync(partial(review, change, context.policy, context.secrets))
 
 
+def shortened(findings: list[str]) -> list[str]:
+    """As many as somebody reads; the number of the others as the last."""
+    more = len(findings) - FINDINGS_SHOWN
+    return [*findings[:FINDINGS_SHOWN], f"and {more} more findings"] if more > 0 else findings
+
+
 async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcome:
     """The diff through its gates. Unattended publishing needs auto_fix and not one finding."""
     plan = held.plan
@@ -306,8 +316,9 @@ async def review_change(context: Context, held: HeldPlan, issue: Json) -> Outcom
     findings = [context.secrets.removed(str(finding)) for finding in found]
     final = [said for finding, said in zip(found, findings, strict=True) if finding.rule in FINAL]
     if final:
-        asked = asks_decision(final)
-        return Outcome(asked.event, asked.changes | {"findings": findings})
+        asked = asks_decision(shortened(final))
+        return Outcome(asked.event, asked.changes | {"findings": shortened(findings)})
+    findings = shortened(findings)
     if plan.tainted:
         findings.append("tainted text: " + ", ".join(plan.tainted))
     approval = approval_for(plan, "shipit", context.forge.target, context.clock.now())

@@ -159,7 +159,7 @@ async def _draft(context: Context, plan: Plan) -> PullRequestDraft:
         head_sha=plan.head_sha,
         diff_hash=plan.diff_hash,
         title=messages.pull_request_title(plan.issue_number, plan.summary, private=plan.private),
-        body=messages.pull_request_body(plan, marker),
+        body=messages.pull_request_body(plan, marker, behind=await context.repository.behind(plan.base_sha)),
         marker=marker,
     )
 

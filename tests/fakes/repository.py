@@ -46,6 +46,8 @@ class FakeRemote:
     commits: dict[str, CommitFacts] = field(default_factory=dict)
     releases: dict[str, str] = field(default_factory=dict)
     """Version to tag."""
+    moved_on: int = 0
+    """Commits the default branch has beyond any base."""
     pushes: list[tuple[str, str]] = field(default_factory=list)
     """(branch, sha) of every push that changed the remote."""
 
@@ -76,6 +78,7 @@ class FakeRepository:
     changes: dict[tuple[int, str], Change] = field(default_factory=dict)
     disposed: list[int] = field(default_factory=list)
     reachable: bool = True
+    short_of_room: str | None = None
 
     async def refresh(self) -> None:
         await self._around("refresh")
@@ -159,6 +162,13 @@ class FakeRepository:
     async def merged(self, *, head_sha: str, base_sha: str) -> str | None:
         await self._around("merged")
         return self.remote.merged.get(head_sha)
+
+    async def behind(self, base_sha: str) -> int:
+        await self._around("behind")
+        return self.remote.moved_on
+
+    async def shortage(self) -> str | None:
+        return self.short_of_room
 
     async def dispose(self, issue_number: int) -> None:
         number = await self.hooks.before("dispose")

@@ -40,7 +40,7 @@ UNMARKED: dict[str, re.Pattern[str]] = {
     # Not every subcommand of git 2.39 takes --end-of-options: these get our own words, full names and ids only.
     "config": re.compile(r"[a-zA-Z0-9.]+|\^.*\$"),
     "rev-parse": re.compile(r"--show-object-format|--git-common-dir|--path-format=absolute"),
-    "for-each-ref": re.compile(r"refs/formica/[a-z]+"),
+    "for-each-ref": re.compile(r"refs/(formica/[a-z]+|heads|tags)"),
     "checkout": re.compile(rf"{SHA.pattern}|formica/issue-[0-9]+"),
     "cat-file": re.compile(rf"-e|blob|{SHA.pattern}(\^\{{commit\}})?"),
     "ls-files": re.compile("$^"),
@@ -50,7 +50,9 @@ UNMARKED: dict[str, re.Pattern[str]] = {
     "check-ignore": re.compile("$^"),
     "check-attr": re.compile("filter"),
     "patch-id": re.compile("$^"),
+    "update-ref": re.compile("$^"),
     "gc": re.compile("$^"),
+    "version": re.compile("$^"),
 }
 
 
@@ -97,9 +99,13 @@ def unsafe(call: list[str]) -> list[str]:
     return [value for value in values if not allowed.fullmatch(value)]
 
 
-@pytest.fixture
-def recorder(tmp_path: Path) -> Recorder:
-    return Recorder(tmp_path / "recorder")
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
+    """In front on our own PATH too, which is where GitPython looks."""
+    made = Recorder(tmp_path_factory.mktemp("recorder") / "bin")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PATH", made.path)
+        yield made
 
 
 async def whole_way(project: Project, recorder: Recorder) -> None:
@@ -117,6 +123,8 @@ async def whole_way(project: Project, recorder: Recorder) -> None:
     await repository.push(workspace, head_sha=change.head_sha, branch="formica/issue-1", expected=None)
     await repository.merged(head_sha=change.head_sha, base_sha=change.base_sha)
     await repository.behind(change.base_sha)
+    facts = await repository.facts(sha=change.base_sha[:9], version="1.0", ref="main")
+    assert facts.commit is not None
     (workspace.tree / "more").write_text("more")
     await repository.dispose(1)
     project.commit({"later": "x"})
@@ -129,6 +137,7 @@ async def test_every_call_of_the_whole_way_is_marked(tmp_path: Path, recorder: R
     """Every git command we run either says where its options end before anything from outside, or gets full
     object ids and names of ours alone; nothing is run that this test does not know."""
     project = make_project(tmp_path)
+    list(recorder.calls())
     await whole_way(project, recorder)
     calls = list(recorder.calls())
     assert {"fetch", "push", "worktree", "checkout", "bundle", "diff", "fast-import"} <= {c[0] for c in calls}
@@ -148,10 +157,9 @@ async def test_the_recorder_would_tell(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=8, max_size=8))
-def test_whatever_is_said_stays_data(prepared: tuple[Project, Recorder], texts: list[str]) -> None:
+def test_whatever_is_said_stays_data(project: Project, recorder: Recorder, texts: list[str]) -> None:
     """Shas, versions, refs, branches and addresses of any text are looked up or refused: no call has them
     among its options, no program of theirs runs, no file appears and no ref moves."""
-    project, recorder = prepared
     before = git(project.origin, "for-each-ref")
     sha, version, ref, branch, base, head, expected, address = texts
     list(recorder.calls())
@@ -163,11 +171,11 @@ def test_whatever_is_said_stays_data(prepared: tuple[Project, Recorder], texts: 
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Recorder]:
-    folder = tmp_path_factory.mktemp("arguments")
-    project = make_project(folder)
-    anyio.run(partial(project.repository().prepare, 1, commit=None))
-    return project, Recorder(folder / "recorder")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One with a workspace."""
+    made = make_project(tmp_path_factory.mktemp("arguments"))
+    anyio.run(partial(made.repository().prepare, 1, commit=None))
+    return made
 
 
 async def say(project: Project, recorder: Recorder, texts: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -161,6 +162,25 @@ print(json.dumps({
     assert (found["namespace"], found["mount"], found["setuid"], found["uid"]) == (-1, -1, -1, 1000)
     assert int(found["capabilities"], 16) == 0
     assert found["no_new_privs"]
+
+
+async def test_no_key_of_the_users_session_is_inherited(item: Item) -> None:
+    """The kernel keeps keys for a login session; a run has a session keyring of its own, and an empty one."""
+    search = """\
+import ctypes, json, sys
+number = int(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+print(json.dumps(libc.syscall(number, 10, -3, b"user", b"formica-test", 0)))
+"""
+    numbers = {"x86_64": (248, 250), "aarch64": (217, 219)}.get(os.uname().machine)
+    assert numbers is not None, "add this machine's numbers of add_key and keyctl"
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.syscall(numbers[1], 1, None) > 0, "a session keyring for this test"
+    key = libc.syscall(numbers[0], b"user", b"formica-test", b"secret", 6, -3)
+    assert key > 0
+    for sandbox in (confined(), UNCONFINED):
+        assert await printed(item, sandbox, search, numbers[1]) == -1
+    assert libc.syscall(numbers[1], 10, -3, b"user", b"formica-test", 0) == key, "the control finds it"
 
 
 async def test_no_secret_is_on_a_command_line(item: Item) -> None:

@@ -409,7 +409,7 @@ class SetUp:
 
     def __init__(self, folder: Path, more: str = "") -> None:
         self.count = folder / "setups"
-        self.cache = SetupCache(folder / "cache")
+        self.cache = SetupCache(folder / "cache", leave_free=0)
         self.command = [sys.executable, "-B", "-c", SETUP.format(more=more), str(self.count)]
 
     @property
@@ -477,7 +477,7 @@ async def test_a_change_cannot_lead_a_kept_setup_out_of_its_tree(project: Projec
 
 async def test_old_setups_go(tmp_path: Path) -> None:
     """At most so many are kept, the newest; one that is too large is not kept at all."""
-    cache = SetupCache(tmp_path / "cache", keep=2, bytes_limit=1_000)
+    cache = SetupCache(tmp_path / "cache", keep=2, bytes_limit=1_000, leave_free=0)
     tree, home = tmp_path / "tree", tmp_path / "home"
     home.mkdir()
     (tree / "src").mkdir(parents=True)
@@ -491,6 +491,8 @@ async def test_old_setups_go(tmp_path: Path) -> None:
     (fresh / "src").mkdir(parents=True)
     assert await cache.restore("c", fresh, tmp_path / "home2") == "restored"
     assert [path.name for path in (fresh / "src").iterdir()] == ["made"]
+    nothing_left = SetupCache(tmp_path / "cache", leave_free=2**60)
+    assert not await nothing_left.store("e", tree, home, {"src/a.py"})
     (tree / "large").write_text("x" * 2_000)
     assert not await cache.store("d", tree, home, {"src/a.py"})
     assert await cache.restore("d", fresh, tmp_path / "home3") == "none"
