@@ -8,6 +8,7 @@ asyncio is the one backend; ``asyncio_mode = "auto"`` runs every coroutine test 
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,17 @@ import structlog
 from blockbuster import blockbuster_ctx
 
 SCANNED = ["formica", "pool_server"]
+ISOLATED = ("test_isolation", "test_isolated", "test_broker")
+"""Modules that run programs in bubblewrap. scripts/setup installs it where it may; elsewhere they say so."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("bwrap") is not None:
+        return
+    missing = pytest.mark.skip(reason="bubblewrap is not installed")
+    for item in items:
+        if item.path.name.startswith(ISOLATED):
+            item.add_marker(missing)
 
 
 @pytest.fixture(scope="session", autouse=True)
