@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from .findings import Finding, Kind
 from .placeholders import is_code, is_placeholder, is_published, is_worded, looks_random, looks_symbolic
 
-__all__ = ["credential_kind", "find_assigned", "is_credential_value"]
+__all__ = [
+    "credential_kind",
+    "find_assigned",
+    "is_credential_number",
+    "is_credential_value",
+    "names_value",
+]
 
 # Lower-case: what makes a name worth reading.
 _KEYWORDS = ("pass", "pwd", "token", "secret", "auth", "credential", "bearer", "key", "contrase")
@@ -56,6 +62,7 @@ _PRETENDED = re.compile(
 _SCHEME = (
     r"(?:(?:[Bb]earer|[Bb]asic|BEARER|[Tt]oken|[Aa]pi-?[Tt]oken|[Aa]pi-?[Kk]ey|OAuth|Digest|SSWS)[ \t]{1,4})?"
 )
+_HOLDER = "[Vv]alue|[Ss]ecret|[Kk]ey|[Tt]oken|[Pp]assword|[Pp]lain|[Tt]ext|[Dd]ata|[Rr]aw"
 _TAIL = re.compile(
     rf"""
     (?P<rest>[A-Za-z0-9_ñ]{{0,40}}+(?:[.-][A-Za-z0-9_]{{1,24}}+){{0,3}}+)
@@ -65,6 +72,8 @@ _TAIL = re.compile(
       [ \t]{{0,12}}(?:[a-z]{{2,10}}[ \t]{{1,4}}|\n\s{{1,20}}(?==))?    # var dbPassword string = …
       (?P<sep>:{{0,3}}={{1,3}}>?|[.?+!|]=|!==?|::?|->|,|\(|\|{{1,2}})
       (?:[ \t]{{0,12}}|\n\s{{0,20}}(?=["'`]))@?{_SCHEME}
+      (?:\[\s{{0,40}}(?=\\?["'])                                   # ["v"] or an object with a "value": "v"
+        |\{{\s{{0,40}}\\?["'](?:{_HOLDER})\\?["']\s{{0,12}}:\s{{0,12}}(?=\\?["']))?
       (?:\\"(?P<escaped>[^"\\\n]{{1,4096}})\\"
         |"(?P<double>[^"\n]{{1,4096}})"|'(?P<single>[^'\n]{{1,4096}})'|`(?P<back>[^`\n]{{1,4096}})`
         |(?P<bare>[^\s"'`<,;&\\]{{4,256}}))
@@ -95,6 +104,8 @@ _BOT_LIKE = re.compile(r"\d{5,16}:A")
 _BOT = re.compile(r"\d{5,16}:A[A-Za-z0-9_-]{34}")
 # The start of a value shows what it is, and bounds the work.
 _JUDGED = 128
+# From here on a bare number is a secret and no count.
+_PASSWORD_DIGITS, _KEY_DIGITS = 6, 15
 _TRAILING = ")]}>.:!?*"
 
 
@@ -243,6 +254,17 @@ def is_credential_value(name: str, kind: Kind, value: str) -> bool:
     if kind == "KEY" and _HEX.fullmatch(value) and not _is_named_key(name):
         return False
     return len(value) >= 10 and (looks_random(value) or looks_symbolic(value))
+
+
+def is_credential_number(kind: Kind, value: float) -> bool:
+    """Whether a JSON number, given to a credential's name, can be the credential: counts and flags are short."""
+    return len(str(value)) >= (_PASSWORD_DIGITS if kind == "PASSWORD" else _KEY_DIGITS)
+
+
+def names_value(name: str) -> bool:
+    """Whether a member of a secret's object can hold the secret, rather than its type, length or expiry."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return not any(word != "value" and _NOT_THE_VALUE.fullmatch(word) for word in words[-1:])
 
 
 def _is_named_key(name: str) -> bool:

@@ -4,12 +4,19 @@
 submission's equal values stay recognisable as equal. Text without findings comes back as it was.
 """
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from .assignments import credential_kind, find_assigned, is_credential_value
+from .assignments import (
+    credential_kind,
+    find_assigned,
+    is_credential_number,
+    is_credential_value,
+    names_value,
+)
 from .detectors import find_provider_tokens
 from .findings import ALL_KINDS, CREDENTIAL_KINDS, KIND_ORDER, Finding, Kind
 from .hidden_text import HIDDEN_KINDS, normalise
@@ -104,6 +111,19 @@ def _merge(found: list[Finding]) -> list[Finding]:
     return [finding for _, finding in merged]
 
 
+def _holds_credential(name: str, kind: Kind, value: JSON) -> bool:
+    """Whether what `name` announces as a secret holds one, at any depth."""
+    if isinstance(value, str):
+        return is_credential_value(name, kind, normalise(value)[0])
+    if isinstance(value, list):
+        return any(_holds_credential(name, kind, item) for item in value)
+    if isinstance(value, dict):
+        return any(_holds_credential(name, kind, item) for key, item in value.items() if names_value(key))
+    return (
+        not isinstance(value, bool) and isinstance(value, int | float) and is_credential_number(kind, value)
+    )
+
+
 class Redactor:
     """Redacts the texts of one submission, numbering equal values equally across all of them."""
 
@@ -145,13 +165,8 @@ class Redactor:
 
     def _member(self, key: str, value: JSON) -> JSON:
         kind = credential_kind(key)
-        if (
-            isinstance(value, str)
-            and kind in self._kinds
-            and kind is not None
-            and is_credential_value(key, kind, value)
-        ):
-            return self._mark(kind, value)
+        if kind in self._kinds and kind is not None and _holds_credential(key, kind, value):
+            return self._mark(kind, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
         return self.value(value)
 
     def _replace(self, text: str, found: list[Finding]) -> str:

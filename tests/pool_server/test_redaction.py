@@ -6,6 +6,7 @@ Every secret here is made up and put together at run time, so that no scanner ta
 import random
 import re
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -364,3 +365,64 @@ def test_a_run_of_any_character_is_handled() -> None:
     """A line of one character, of whichever, is read once."""
     for char in string.printable:
         assert isinstance(redact(char * 65_536), str)
+
+
+TOKEN = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+# Default_Ignorable_Code_Point, the interlinear marks and the blanks that are no spaces (Unicode 16).
+NOTHING_SHOWN = [
+    *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFEFF, 0xFFA0),
+    *(*range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)),
+    *(*range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFFC), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B)),
+    *range(0xE0000, 0xE1000, 16),
+]
+
+
+@pytest.mark.parametrize("code", NOTHING_SHOWN, ids=hex)
+def test_a_character_that_shows_nothing_hides_no_token(code: int) -> None:
+    """Alone, doubled and beside another one."""
+    for hidden in (chr(code), chr(code) * 3, chr(code) + "\u2800", "\ufe0f" + chr(code)):
+        redactor = Redactor()
+        assert redactor.text(TOKEN[:9] + hidden + TOKEN[9:]) == "<TOKEN:1>"
+        assert sum(int(each["count"]) for each in redactor.counts()) == 1 + len(hidden)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "❤️ ok ⚠️ warn ✔️ ©️ ☎︎", "1️⃣ #️⃣", "👩‍👩‍👧", "葛󠄀城", "⠋⠙⠹ ⡀⠀⠀⢀", "می‌خواهم", "क्‍ष", "ᠠ᠋ᠨ", "ᅟᅡ",
+    ],
+)  # fmt: skip
+def test_spelling_stays(text: str) -> None:
+    """Emoji, variants of ideographs, joined scripts, old Korean, plots in Braille."""
+    assert normalise(text) == (text, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored"),
+    [
+        ({"password": ["hunter2Secret!"]}, {"password": "<PASSWORD:1>"}),
+        ({"secret": {"value": "hunter2Secret!"}}, {"secret": "<TOKEN:1>"}),
+        ({"secret": {"a": [{"b": "hunter2Secret!"}]}}, {"secret": "<TOKEN:1>"}),
+        ({"db_password": 48151623}, {"db_password": "<PASSWORD:1>"}),
+        ({"api_key": 12345678901234567890}, {"api_key": "<KEY:1>"}),
+        ({"credentials": [12345678901234567890]}, {"credentials": "<TOKEN:1>"}),
+        ({"token": 50256, "password_length": 1234567}, {"token": 50256, "password_length": 1234567}),
+        ({"auth": {"type": "basic", "retries": 3}}, {"auth": {"type": "basic", "retries": 3}}),
+        ({"password": True, "secrets": ["GITHUB_TOKEN"]}, {"password": True, "secrets": ["GITHUB_TOKEN"]}),
+    ],
+)
+def test_what_a_secrets_name_holds_is_taken_whole(fields: Any, stored: Any) -> None:
+    """Lists, objects and numbers; a type, a count or a name of a variable is none."""
+    assert Redactor().value(fields) == stored
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password": ["hunter2Secret!"]}', '{"secret": {"value": "hunter2Secret!"}}', "password: ['hunter2Secret!']",
+        '{\n  "password": [\n    "hunter2Secret!"\n  ]\n}', r'{\"password\": [\"hunter2Secret!\"]}',
+    ],
+)  # fmt: skip
+def test_lists_and_objects_in_a_text(text: str) -> None:
+    """A report quotes configuration as text."""
+    assert "hunter2" not in Redactor().text(text)
