@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import resource
 import secrets
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
@@ -30,6 +33,7 @@ from pool_server.rules.access import Caller
 from pool_server.settings import Settings
 from pool_server.storage import StorageError
 from pool_server.storage.sqlite import open_store
+from pool_server.web.connections import Gate, GatedProtocol
 from pool_server.web.front import FrontDoor, HostGuard, is_loopback
 from pool_server.web.log import configure_logging, without_values
 from pool_server.web.mcp import build_server, mcp_routes
@@ -44,6 +48,9 @@ PRUNE_SECONDS = 3600
 GRACE_SECONDS = 10
 BACKLOG = 2048
 RESTART_SECONDS = 1
+# For the database, deliveries and what else is no connection of a client.
+FILES_KEPT = 128
+FEWEST_PLACES = 16
 
 logger = structlog.get_logger(source="pool_server")
 
@@ -306,6 +313,26 @@ async def _refuse_open_door(settings: Settings) -> None:
             )
 
 
+def _gate(settings: Settings) -> Gate:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def places() -> int:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        possible = [settings.max_connections] if settings.max_connections else []
+        if files != resource.RLIM_INFINITY:
+            possible.append(max(FEWEST_PLACES, files - FILES_KEPT))
+        return min(possible, default=sys.maxsize)
+
+    return Gate(
+        places=places,
+        per_address=settings.max_connections_per_address,
+        trusted=settings.trusted_proxies,
+        seconds=settings.request_timeout_seconds,
+    )
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -328,6 +355,7 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _serve(settings: Settings, listener: socket.socket, app: FastAPI, closing: anyio.Event) -> int:
     config = uvicorn.Config(
         app,
+        http=partial(GatedProtocol, gate=_gate(settings)),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         proxy_headers=bool(settings.trusted_proxies),

@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     trusted_proxies: Names = ()
     """Addresses or networks whose ``X-Forwarded-For`` is believed."""
 
+    request_timeout_seconds: Annotated[float, Field(gt=0, le=3_600)] = 30
+    """For a request to arrive whole, and for a client to go on reading its answer."""
+    max_connections: Count = 4_096
+    """At most as many as the process may have files open, with some to spare."""
+    max_connections_per_address: Count = 2_048
+
     product_version: Annotated[str, Field(max_length=256)] | None = None
     guest_ttl_seconds: Annotated[int, Field(ge=1, le=10 * 365 * 86_400)] = 30 * 86_400
     allow_anonymous_submit: bool = True

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from pool_server.contract.models import Role, Tier
 from pool_server.errors import AuthInvalid, Conflict, NotFound, ValidationFailed
+from pool_server.pool.screening import holds_credential
 from pool_server.pool.shapes import Presented
 from pool_server.rules import tokens
 from pool_server.rules.access import Caller, Surface
@@ -20,7 +21,6 @@ from pool_server.rules.timestamps import timestamp
 from pool_server.storage import Connection
 from pool_server.storage import tables as t
 
-CLIENT_LENGTH = 200
 _HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # What events call those who have no handle.
 _RESERVED = frozenset(("anonymous", "guest", "daemon", "operator", "reporter", "forge", "server"))
@@ -55,7 +55,6 @@ def identify(
     for kind, credential in _classified(presented):
         found = _key(connection, credential) if kind == "key" else _grant(connection, credential, at)
         (keys if kind == "key" else guests).append(found)
-    client = client[:CLIENT_LENGTH]
     if guests:
         grant = guests[0]
         return Caller(
@@ -91,6 +90,8 @@ def create_key(connection: Connection, now: datetime, role: Role, handle: str | 
         raise ValidationFailed("a key is a member's or an operator's", {"role": "member or operator"})
     name = f"{role}-{secrets.token_hex(4)}" if handle is None else unicodedata.normalize("NFKC", handle)
     folded = name.casefold()
+    if handle is not None and holds_credential(name):
+        raise ValidationFailed("not a handle", {"handle": "is or holds a credential"})
     if _HANDLE.fullmatch(name) is None or folded in _RESERVED:
         reason = "1 to 64 letters, digits, dots, dashes and underscores; not a role's name"
         raise ValidationFailed("not a handle", {"handle": reason})

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from pool_server.contract import models as m
 from pool_server.contract.models import EventFilter
-from pool_server.errors import NotFound
 from pool_server.pool import threads
 from pool_server.pool.shapes import Reply
 from pool_server.rules import access
@@ -89,13 +88,13 @@ def require_followed(connection: Connection, caller: Caller, entity_ids: Sequenc
         return
     own = threads.find(connection, m.IssueRef(entity_id=caller.issue_entity_id))
     for entity_id in entity_ids:
-        if own is not None and entity_id in (own.entity_id, own.conversation_id):
+        if own is not None and (
+            entity_id in (own.entity_id, own.conversation_id) or threads.holds(connection, own, entity_id)
+        ):
             continue
         issue = threads.find(connection, m.IssueRef(entity_id=entity_id))
-        if issue is not None:
-            access.require_readable(caller, issue.access)
-        elif own is None or not threads.holds(connection, own, entity_id):
-            raise NotFound("no such entity in this thread")
+        # Unknown and private are one refusal, raised in one place.
+        access.require_readable(caller, None if issue is None else issue.access)
 
 
 def prune(connection: Connection, now: datetime, retention_days: int) -> bool:

@@ -49,6 +49,15 @@ _TEXTS: Mapping[type[BaseModel], tuple[str, ...]] = {
     m.VerifyResolution: ("body", *_REPORTER),
     m.WithdrawIssue: ("body",),
 }
+# Stored as they are given, so a credential in one is refused.
+_NAMES: Mapping[type[BaseModel], tuple[str, ...]] = {
+    m.SubmitIssue: ("entity_type",),
+    m.CreateEntity: ("entity_type",),
+    m.CreateRelationship: ("relationship_type",),
+    m.Subscribe: ("webhook_url", "entity_types"),
+}
+CLIENT_LENGTH = 200
+CLIENT_SCREENED = 4_096
 _NEVER_BLANK = frozenset(("title", "body", "summary", "text"))
 
 
@@ -71,13 +80,26 @@ async def screened(args: m.Input, entity_type: str | None) -> Screened:
     return await anyio.to_thread.run_sync(_screened, args, entity_type)
 
 
-@lru_cache(maxsize=1_024)
 def client_text(client: str) -> str:
-    """A user agent as it may be stored."""
-    return Redactor().text(client)
+    """A user agent as it may be stored: redacted while it is whole, then shortened."""
+    if len(client) > CLIENT_SCREENED:
+        # The word at the cut may be half a token.
+        client = client[:CLIENT_SCREENED].rpartition(" ")[0]
+    return _client_text(client)
+
+
+@lru_cache(maxsize=1_024)
+def _client_text(client: str) -> str:
+    return Redactor().text(client)[:CLIENT_LENGTH]
+
+
+def holds_credential(name: str) -> bool:
+    """Whether a name that is stored as it is given must be refused."""
+    return normalise(name)[0] != name or bool(find(name, CREDENTIAL_KINDS))
 
 
 def _screened(args: m.Input, entity_type: str | None) -> Screened:
+    _require_clean_names(args)
     redactor = Redactor()
     if isinstance(args, (m.CreateEntity, m.UpdateEntity)):
         if isinstance(args, m.CreateEntity):
@@ -133,6 +155,16 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
             yield from _differences(value, other_value, f"{path}.{index}")
     elif one != other:
         yield path
+
+
+def _require_clean_names(args: m.Input) -> None:
+    for field in _NAMES.get(type(args), ()):
+        given = getattr(args, field)
+        names = given if isinstance(given, list) else [given] if given is not None else []
+        if any(map(holds_credential, names)):
+            raise ValidationFailed(
+                "a name is stored as it is given", {field: "holds hidden characters or a credential"}
+            )
 
 
 def _require_clean_key(args: m.CreateEntity) -> None:

@@ -1,7 +1,8 @@
 """The pool: the one object every surface calls.
 
-An operation passes, in this order: its rate limit, its role, redaction, and one transaction in which its
-idempotency key is looked up, its handler runs and its events are appended. What is refused leaves nothing.
+A surface admits a call (the rate limits), validates its arguments and calls. An operation then passes, in this
+order: its role, redaction, and one transaction in which its idempotency key is looked up, its handler runs and
+its events are appended. What is refused leaves nothing.
 """
 
 from __future__ import annotations
@@ -97,9 +98,7 @@ class Pool:
             AuthInvalid: one is unknown, expired or revoked, also beside a valid one.
         """
         if presented == Presented():
-            return Caller(
-                "anonymous", "anonymous", "anon", address, surface, client[: accounts.CLIENT_LENGTH]
-            )
+            return Caller("anonymous", "anonymous", "anon", address, surface, client)
         now = self._clock()
         return await self._store.read(
             lambda connection: accounts.identify(
@@ -115,14 +114,25 @@ class Pool:
         """
         return validated(operation.input, raw, strict=strict)
 
-    async def call(
-        self, operation: Operation, caller: Caller, args: Input, *, method: str | None = None
-    ) -> Reply:
-        """Perform one operation.
+    def admit(self, caller: Caller, *, counted: bool) -> None:
+        """Count one call at the door, once, before anything of it is looked at: what turns out not to fit counts.
 
-        ``method``: the HTTP method used, if any; an anonymous POST counts even when it only reads.
+        Args:
+            counted: a write, a search or a POST; an anonymous caller may read otherwise.
+
+        Raises:
+            RateLimited: the caller has made as many calls as it may.
         """
-        self._limit(caller, counted=operation.effect == "write" or method == "POST")
+        wait = None
+        if caller.role == "guest":
+            wait = self._guests.admit(str(caller.token_digest), self._monotonic())
+        elif caller.role == "anonymous" and counted:
+            wait = self._anonymous.admit(caller.address, self._monotonic())
+        if wait is not None:
+            raise RateLimited("too many requests", retry_after=wait)
+
+    async def call(self, operation: Operation, caller: Caller, args: Input) -> Reply:
+        """Perform one operation that was admitted."""
         require_role(operation.roles, caller)
         if isinstance(args, m.ListEvents):
             return await self._list_events(caller, args)
@@ -132,15 +142,6 @@ class Pool:
         screened = await self._screened(caller, args)
         return await self._write(operation.name, caller, args, screened)
 
-    def _limit(self, caller: Caller, *, counted: bool) -> None:
-        wait = None
-        if caller.role == "guest":
-            wait = self._guests.admit(str(caller.token_digest), self._monotonic())
-        elif caller.role == "anonymous" and counted:
-            wait = self._anonymous.admit(caller.address, self._monotonic())
-        if wait is not None:
-            raise RateLimited("too many requests", retry_after=wait)
-
     async def _screened(self, caller: Caller, args: Input) -> screening.Screened:
         entity_type = None
         if isinstance(args, m.CreateEntity):
@@ -149,9 +150,10 @@ class Pool:
             wanted = args.entity_id
             found = await self._store.read(lambda connection: records.load(connection, wanted))
             entity_type = None if found is None else found.entity_type
-        elif isinstance(args, m.Subscribe) and args.webhook_url is not None and caller.role == "operator":
+        screened = await screening.screened(args, entity_type)
+        if isinstance(args, m.Subscribe) and args.webhook_url is not None and caller.role == "operator":
             await self._require_target(args.webhook_url)
-        return await screening.screened(args, entity_type)
+        return screened
 
     async def _write(self, name: str, caller: Caller, sent: Input, screened: screening.Screened) -> Reply:
         handler = handlers.WRITERS[name]
@@ -248,9 +250,8 @@ class Pool:
         """What this caller's stream sends.
 
         Raises:
-            AuthRequired, Forbidden, NotFound, ValidationFailed, RateLimited: as for any call.
+            AuthRequired, Forbidden, NotFound, ValidationFailed: as for any call.
         """
-        self._limit(caller, counted=False)
         require_role(_FOLLOWERS, caller)
         raw = {"entity_ids": entity_ids, "event_types": event_types}
         given = validated(
@@ -287,9 +288,10 @@ class Pool:
     # --- upkeep and accounts ----------------------------------------------------------------------------
 
     async def ready(self) -> bool:
-        """Whether the database answers."""
+        """Whether the database answers and takes writes."""
         try:
             await self._store.read(events.head)
+            await self._store.prove()
         except PoolError:
             return False
         return True

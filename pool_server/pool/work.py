@@ -46,7 +46,7 @@ class Work:
     vault: Vault
     redactions: list[dict[str, Any]] = field(default_factory=list)
     client: str = ""
-    """The caller's user agent, redacted."""
+    """The caller's user agent, redacted and shortened."""
     secret: dict[str, Any] | None = None
     """How to refill the answer's secret when an idempotency key is replayed; the secret itself is not stored."""
     at: str = field(init=False)

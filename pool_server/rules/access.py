@@ -27,7 +27,7 @@ class Caller:
     address: str
     surface: Surface
     client: str = ""
-    """User agent, cut at 200 characters."""
+    """User agent as it was sent; screened and shortened where it is stored."""
     key_id: str | None = None
     token_digest: str | None = None
     """A guest's token, as stored; the rate limit counts per token."""

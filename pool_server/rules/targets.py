@@ -28,9 +28,15 @@ def refuse_reason(address: str, *, loopback_allowed: bool, private_allowed: bool
         return "not a unicast host address"
     if parsed.is_link_local:
         return None if private_allowed else "a link-local address"
-    if not parsed.is_global or parsed.is_reserved:
+    if not parsed.is_global or parsed.is_reserved or not _allocated(parsed):
         return None if private_allowed else "not a public address"
     return None
+
+
+def _allocated(address: _Address) -> bool:
+    """Whether the Internet routes it at all: of IPv6 only 2000::/3, so that what was once given another meaning
+    (site-local addresses) and what will be are no public ones."""
+    return isinstance(address, ipaddress.IPv4Address) or int(address) >> 125 == 1
 
 
 def names_loopback(url: str) -> bool:

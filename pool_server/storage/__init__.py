@@ -36,6 +36,14 @@ class Store(Protocol):
         """
         ...
 
+    async def prove(self) -> None:
+        """Return if writes are durable at this moment: by a commit a moment ago, or by one now.
+
+        Raises:
+            Unavailable: they are not.
+        """
+        ...
+
     async def close(self) -> None:
         """Finish what is queued, then close; writes after this are ``Unavailable``."""
         ...

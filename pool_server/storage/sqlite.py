@@ -3,13 +3,18 @@
 The writer takes what is queued (up to 64 functions), gives each a savepoint and commits them together with
 ``synchronous=FULL``, so that sixteen callers share one sync of the disk. A function that raises loses its own
 savepoint only; when the engine itself ends the transaction (disk full, I/O error) the whole batch is refused.
+
+A commit counts only while the files it went into are those at the database's path: what is written into a file
+that was removed or replaced is gone with the process, so it is refused and never acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +33,8 @@ __all__ = ["open_store"]
 
 T = TypeVar("T")
 BATCH = 64
+PROOF_SECONDS = 1.0
+"""How long a commit proves that there can be another."""
 READERS = 8
 
 
@@ -62,11 +69,15 @@ def open_store(path: Path) -> Store:
     except StorageError:
         writer.dispose()
         raise
-    return _SqliteStore(writer, reader_engine(path, driver, READERS), driver.Error)
+    return _SqliteStore(path, writer, reader_engine(path, driver, READERS), driver.Error)
 
 
 class _SqliteStore:
-    def __init__(self, writer: sa.Engine, readers: sa.Engine, driver_error: type[Exception]) -> None:
+    def __init__(
+        self, path: Path, writer: sa.Engine, readers: sa.Engine, driver_error: type[Exception]
+    ) -> None:
+        self._files = _Files(path)
+        self._proven = -math.inf
         # Raised as it is where SQLAlchemy is not in between, as when a connection is set up.
         self._driver_error = driver_error
         self._writer = writer
@@ -101,6 +112,10 @@ class _SqliteStore:
             self._queue.put(_Job(fn, on_commit, loop, future))
         return await future
 
+    async def prove(self) -> None:
+        if time.monotonic() - self._proven > PROOF_SECONDS:
+            await self.write(_touch)
+
     async def close(self) -> None:
         with self._gate:
             if not self._closed:
@@ -133,17 +148,53 @@ class _SqliteStore:
         try:
             with self._writer.begin() as connection:
                 driver = connection.connection.driver_connection
+                self._files.require_same(driver)
                 for job in batch:
                     _perform(job, connection, driver)
+            self._files.require_same(driver)
         except Exception as failed:  # noqa: BLE001 -- the thread's root: each caller gets the failure
             # Whatever a function itself raised was caught in _perform: this is the engine's.
+            self._proven = -math.inf
             error = _unavailable(failed)
             for job in batch:
                 job.error = error
             return
+        self._proven = time.monotonic()
         for job in batch:
             if job.error is None and job.on_commit is not None:
                 job.on_commit(job.result)
+
+
+class _Files:
+    """The database and its log as they were when they were opened, against what is at their paths now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(f"{path.name}-wal")
+        self._opened = _identity(path)
+        self._connection: Any = None
+        self._opened_log: tuple[int, int] | None = None
+
+    def require_same(self, connection: Any) -> None:
+        """Raises OSError when one was removed or replaced; inside a transaction the log exists."""
+        if connection is not self._connection:
+            self._connection, self._opened_log = connection, _identity(self._log)
+        if _identity(self._path) != self._opened or _identity(self._log) != self._opened_log:
+            raise OSError("the database's files were removed or replaced while they are open")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _touch(connection: sa.Connection) -> None:
+    """A write that changes nothing but has to reach the disk."""
+    version = connection.exec_driver_sql("pragma user_version").scalar_one()
+    connection.exec_driver_sql(f"pragma user_version = {int(version)}")
 
 
 def _perform(job: _Job, connection: sa.Connection, driver: Any) -> None:

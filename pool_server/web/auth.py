@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from pool_server.pool import Presented
 
-__all__ = ["CLIENT_LENGTH", "NOTHING_PRESENTED", "presented_in_headers", "with_guest_token", "with_key"]
+__all__ = ["NOTHING_PRESENTED", "presented_in_headers", "with_guest_token", "with_key"]
 
-CLIENT_LENGTH = 200
 NOTHING_PRESENTED = Presented(keys=(), guest_tokens=(), unclassified=())
 
 

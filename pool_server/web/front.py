@@ -23,7 +23,7 @@ from pool_server.errors import PoolError, TooLarge, ValidationFailed
 from pool_server.pool import Presented
 from pool_server.rules.access import Caller
 from pool_server.web.answers import internal, refusal
-from pool_server.web.auth import CLIENT_LENGTH, NOTHING_PRESENTED, presented_in_headers
+from pool_server.web.auth import NOTHING_PRESENTED, presented_in_headers
 
 __all__ = ["Authenticate", "FrontDoor", "HostGuard", "address_of", "client_of"]
 
@@ -83,8 +83,8 @@ def address_of(scope: Scope) -> str:
 
 
 def client_of(headers: Headers) -> str:
-    """The user agent, shortened."""
-    return headers.get("user-agent", "")[:CLIENT_LENGTH]
+    """The user agent, whole: a token that is cut in two is not recognised any more."""
+    return headers.get("user-agent", "")
 
 
 class FrontDoor:
@@ -162,7 +162,7 @@ class FrontDoor:
 async def _buffered(headers: Headers, receive: Receive) -> bytes | None:
     """The whole body, or None when it is over the cap."""
     declared = headers.get("content-length", "")
-    too_large = declared.isascii() and declared.isdigit() and int(declared) > MAX_BODY_BYTES
+    too_large = declared.isascii() and declared.isdigit() and _exceeds(declared, MAX_BODY_BYTES)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -179,6 +179,12 @@ async def _buffered(headers: Headers, receive: Receive) -> bytes | None:
         if not message.get("more_body", False) or size > DRAIN_LIMIT:
             break
     return None if too_large else b"".join(chunks)
+
+
+def _exceeds(number: str, limit: int) -> bool:
+    digits = number.lstrip("0")
+    # More digits than Python turns into a number are no number of bytes.
+    return len(digits) > len(str(limit)) or int(digits or "0") > limit
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -40,6 +40,8 @@ def configure_logging() -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    # Its warnings repeat headers of the request.
+    logging.getLogger("mcp").setLevel(logging.ERROR)
 
 
 def without_values(error: BaseException) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from starlette.requests import Request
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from pool_server.contract.models import MAX_BODY_BYTES
 from pool_server.errors import NotFound, PoolError, UnknownField, ValidationFailed
@@ -31,6 +31,7 @@ from pool_server.pool import BY_NAME, OPERATIONS, Operation, Presented, Reply
 from pool_server.web.answers import envelope, internal
 from pool_server.web.auth import presented_in_headers, with_guest_token, with_key
 from pool_server.web.front import HostGuard, address_of, client_of
+from pool_server.web.mcp_errors import Unechoed
 from pool_server.web.payload import checked
 from pool_server.web.services import Services
 
@@ -113,7 +114,11 @@ def mcp_routes(server: Server[dict[str, Any]], hosts: HostGuard) -> list[BaseRou
         max_request_body_size=MAX_BODY_BYTES,
         transport_security=security,
     )
-    return list(app.routes)
+    return [
+        Route(route.path, Unechoed(route.app), methods=list(route.methods or ()) or None)
+        for route in app.routes
+        if isinstance(route, Route)
+    ]
 
 
 def readable(value: Any, indent: str = "") -> str:
@@ -171,13 +176,17 @@ async def _reply(services: Services, request: Request | None, params: CallToolRe
     operation = BY_NAME.get(params.name)
     arguments = dict(params.arguments or {})
     presented = presented_in_headers(request.headers.raw)
+    malformed: PoolError | None = None
     if operation is not None:
-        presented = _with_arguments(presented, operation, arguments)
+        presented, malformed = _with_arguments(presented, operation, arguments)
     caller = await services.pool.authenticate(
         presented, address=address_of(request.scope), surface="mcp", client=client_of(request.headers)
     )
+    services.pool.admit(caller, counted=operation is None or operation.effect == "write")
     if operation is None:
         raise NotFound("there is no tool of that name")
+    if malformed is not None:
+        raise malformed
     try:
         args = services.pool.validate(operation, checked(arguments), strict=True)
     except UnknownField as unknown:
@@ -187,18 +196,24 @@ async def _reply(services: Services, request: Request | None, params: CallToolRe
     return await services.call(operation, caller, args)
 
 
-def _with_arguments(presented: Presented, operation: Operation, arguments: dict[str, Any]) -> Presented:
-    """Takes ``api_key`` out of ``arguments``; ``guest_access_token`` stays, the operation knows it."""
+def _with_arguments(
+    presented: Presented, operation: Operation, arguments: dict[str, Any]
+) -> tuple[Presented, PoolError | None]:
+    """Takes ``api_key`` out of ``arguments``; ``guest_access_token`` stays, the operation knows it.
+
+    Also why the key is none: the call counts all the same.
+    """
+    malformed: PoolError | None = None
     if operation.effect == "write" and API_KEY in arguments:
         key = arguments.pop(API_KEY)
         if isinstance(key, str):
             presented = with_key(presented, key)
         elif key is not None:
-            raise ValidationFailed("api_key must be text", {API_KEY: "must be a string"})
+            malformed = ValidationFailed("api_key must be text", {API_KEY: "must be a string"})
     token = arguments.get(GUEST_TOKEN)
     if isinstance(token, str) and GUEST_TOKEN in operation.input.model_fields:
         presented = with_guest_token(presented, token)
-    return presented
+    return presented, malformed
 
 
 def _refused(error: PoolError) -> CallToolResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -40,10 +41,18 @@ def rest_routes(services: Services) -> list[Route]:
         Route("/ready", _named("/ready", _ready(services)), methods=["GET"]),
     ]
     routes += [
-        Route(route.pattern, _named(route.path, _operation(services, route)), methods=[route.method])
+        _bounded(
+            Route(route.pattern, _named(route.path, _operation(services, route)), methods=[route.method])
+        )
         for route in HTTP_ROUTES
     ]
     return routes
+
+
+def _bounded(route: Route) -> Route:
+    """A number in a path has at most 16 digits; more name nothing, and at 4,300 Python refuses to read them."""
+    route.path_regex = re.compile(route.path_regex.pattern.replace("[0-9]+", "[0-9]{1,16}"))
+    return route
 
 
 def refuse_unrouted(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -82,34 +91,45 @@ def _named(path: str, endpoint: Endpoint) -> Endpoint:
 
 def _operation(services: Services, route: HttpRoute) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        if route.has_body:
-            raw = await _body_arguments(request, route)
-            caller = await _caller(services, request, raw.get("guest_access_token"))
-        else:
-            caller = await _caller(services, request)
-            raw = query_arguments(request.query_params.multi_items(), route.other_names, route.lists)
-        raw.update(request.path_params)
+        raw, malformed = await _decoded(request) if route.has_body else ({}, None)
+        caller = await _caller(services, request, raw.get("guest_access_token"))
+        services.pool.admit(caller, counted=route.operation.effect == "write" or request.method == "POST")
+        if malformed is not None:
+            raise malformed
+        raw = _arguments(request, route, raw)
         if route.takes_if_match:
             version = if_match(request.headers.getlist("if-match"))
             if version is not None:
                 raw[IF_MATCH] = version
         args = services.pool.validate(route.operation, raw, strict=route.has_body)
-        return answer(await services.call(route.operation, caller, args, method=request.method))
+        return answer(await services.call(route.operation, caller, args))
 
     return endpoint
 
 
-async def _body_arguments(request: Request, route: HttpRoute) -> dict[str, Any]:
-    """The body; arguments that travel elsewhere on this route are unknown in it, and so is any query."""
+async def _decoded(request: Request) -> tuple[dict[str, Any], PoolError | None]:
+    """The body, and why it is none: the call counts all the same."""
     headers = request.headers
-    raw = decoded_object(headers.get("content-type"), headers.get("content-encoding"), await request.body())
-    query_arguments(request.query_params.multi_items(), (), frozenset())
+    try:
+        return decoded_object(
+            headers.get("content-type"), headers.get("content-encoding"), await request.body()
+        ), None
+    except PoolError as malformed:
+        return {}, malformed
+
+
+def _arguments(request: Request, route: HttpRoute, body: dict[str, Any]) -> dict[str, Any]:
+    """All arguments; those that travel elsewhere on this route are unknown in its body, and so is any query."""
+    query = request.query_params.multi_items()
+    if not route.has_body:
+        return query_arguments(query, route.other_names, route.lists) | request.path_params
+    query_arguments(query, (), frozenset())
     elsewhere = sorted(
-        name for name in raw if name in route.operation.input.model_fields and name not in route.other_names
+        name for name in body if name in route.operation.input.model_fields and name not in route.other_names
     )
     if elsewhere:
         raise UnknownField(elsewhere, sorted(route.other_names))
-    return raw
+    return body | request.path_params
 
 
 async def _caller(services: Services, request: Request, guest_token: object = None) -> Caller:
@@ -130,9 +150,8 @@ async def _caller(services: Services, request: Request, guest_token: object = No
 def _stream(services: Services) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         caller = await _caller(services, request)
-        raw = query_arguments(
-            request.query_params.multi_items(), STREAM_ROUTE.other_names, STREAM_ROUTE.lists
-        )
+        services.pool.admit(caller, counted=False)
+        raw = _arguments(request, STREAM_ROUTE, {})
         args = services.pool.validate(FOLLOW_EVENTS, raw, strict=False)
         assert isinstance(args, FollowEvents)
         after = last_event_id(request.headers.get("last-event-id"))

@@ -72,12 +72,10 @@ class Services:
             raise Unavailable("the server is starting or stopping")
         return self._streams
 
-    async def call(
-        self, operation: Operation, caller: Caller, args: Input, *, method: str | None = None
-    ) -> Reply:
+    async def call(self, operation: Operation, caller: Caller, args: Input) -> Reply:
         """``Pool.call``, but a long poll answers at once when the server is asked to stop."""
         if not getattr(args, "wait", 0):
-            return await self.pool.call(operation, caller, args, method=method)
+            return await self.pool.call(operation, caller, args)
         reply: Reply | None = None
         async with anyio.create_task_group() as racing:
 
@@ -86,9 +84,9 @@ class Services:
                 racing.cancel_scope.cancel()
 
             racing.start_soon(give_up_when_closing)
-            reply = await self.pool.call(operation, caller, args, method=method)
+            reply = await self.pool.call(operation, caller, args)
             racing.cancel_scope.cancel()
         if reply is None:
             without_wait = args.model_copy(update={"wait": 0})
-            reply = await self.pool.call(operation, caller, without_wait, method=method)
+            reply = await self.pool.call(operation, caller, without_wait)
         return reply

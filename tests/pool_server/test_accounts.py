@@ -13,7 +13,7 @@ from pool_server.errors import AuthInvalid, Conflict, NotFound, PoolError, RateL
 from pool_server.pool import OPERATIONS, PoolPolicy, Presented
 from pool_server.pool.handlers import READERS, WRITERS
 from pool_server.rules.limits import SlidingWindow
-from tests.pool_server.pools import SHA, Story, everything_stored, story
+from tests.pool_server.pools import SHA, Story, everything_stored, sorted_sources, story
 
 
 async def test_a_key_is_shown_once_and_stored_as_a_digest(pool: Story) -> None:
@@ -103,9 +103,21 @@ async def test_a_long_user_agent_is_cut_and_redacted(pool: Story) -> None:
     caller = await pool.pool.authenticate(
         Presented(), address="192.0.2.1", surface="mcp", client="agent (eve@corp.com) " + "x" * 500
     )
-    assert len(caller.client) == 200
     await pool.submit(caller)
     assert "eve@" not in await everything_stored(pool)
+    stored = [row["client"] for row in await sorted_sources(pool)]
+    assert [len(client) for client in stored] == [200]
+
+
+@pytest.mark.parametrize("before", [0, 170, 195, 4_070, 4_095])
+async def test_a_token_across_a_cut_is_whole_when_it_is_looked_for(pool: Story, before: int) -> None:
+    """Half a token has no shape; it must not be what is left."""
+    token = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    caller = await pool.pool.authenticate(
+        Presented(), address="192.0.2.1", surface="http", client="u" * before + " " + token
+    )
+    await pool.submit(caller)
+    assert "ghp_A" not in await everything_stored(pool)
 
 
 async def test_exactly_the_limit_is_accepted(tmp_path: Path) -> None:
@@ -127,13 +139,11 @@ async def test_reading_is_free_unless_posted(tmp_path: Path) -> None:
     policy = PoolPolicy(rate_anonymous_per_minute=2)
     async with story(tmp_path / "p.sqlite3", policy) as told:
         await told.submit()
-        operation = next(each for each in OPERATIONS if each.name == "get_issue_status")
-        args = told.pool.validate(operation, {"issue_number": 1}, strict=True)
         for _ in range(5):
-            await told.pool.call(operation, told.anonymous, args, method="GET")
-        await told.pool.call(operation, told.anonymous, args, method="POST")
+            told.pool.admit(told.anonymous, counted=False)
+        told.pool.admit(told.anonymous, counted=True)
         with pytest.raises(RateLimited):
-            await told.pool.call(operation, told.anonymous, args, method="POST")
+            told.pool.admit(told.anonymous, counted=True)
         for _ in range(5):
             await told.submit(told.member)
             await told.submit(told.operator)

@@ -36,9 +36,10 @@ class FailingPool(Pool):
     ) -> Caller:
         return Caller("anonymous", "anonymous", "anon", address, surface, client)
 
-    async def call(
-        self, operation: Operation, caller: Caller, args: Input, *, method: str | None = None
-    ) -> Reply:
+    def admit(self, caller: Caller, *, counted: bool) -> None:
+        pass
+
+    async def call(self, operation: Operation, caller: Caller, args: Input) -> Reply:
         raise self.error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx
 import httpx2
@@ -147,3 +148,43 @@ def test_hostile_arguments(anonymous: httpx.Client) -> None:
     headers = {**MCP_HEADERS, "content-type": "application/json", "mcp-protocol-version": "2026-07-28"}
     answer = anonymous.post("/mcp", content=raw, headers=headers)
     assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 7, "method": "KEY"},
+        {"jsonrpc": "2.0", "id": 7, "method": "KEY", "params": {"api_key": "KEY"}},
+        {"jsonrpc": "2.0", "id": 7, "params": {"name": "x", "arguments": {"api_key": "KEY"}}},
+        {"jsonrpc": "KEY", "id": 7, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": ["KEY"]}},
+        {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"arguments": "KEY"}},
+        {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": ["KEY"]}},
+        [{"KEY": "KEY"}],
+        "KEY",
+    ],
+)
+@pytest.mark.parametrize("version", [None, "2025-06-18", "KEY"])
+def test_protocol_errors_repeat_nothing(server: PoolServer, message: Any, version: str | None) -> None:
+    """JSON-RPC form and code, a text of ours, and no part of the request."""
+    key = server.operator_key
+    body = json.dumps(message).replace("KEY", key)
+    headers = {**MCP_HEADERS, "content-type": "application/json"}
+    if version is not None:
+        headers["mcp-protocol-version"] = version.replace("KEY", key)
+    with server.client() as client:
+        answer = client.post("/mcp", content=body, headers=headers)
+    error = answer.json()["error"]
+    assert isinstance(error["code"], int)
+    assert error["message"]
+    assert not [part for part in (key[:12], key[12:24], key[-12:]) if part in answer.text]
+
+
+def test_the_log_repeats_no_header(server: PoolServer) -> None:
+    """The SDK warns about a Host it does not know, by name."""
+    planted = "planted-" + server.operator_key[3:15].lower()
+    with server.client() as client:
+        refused = client.post("/mcp", json={}, headers={**MCP_HEADERS, "host": planted})
+        assert refused.status_code == 421
+        assert client.post("/mcp", json={}, headers={**MCP_HEADERS, "origin": planted}).status_code == 403
+    assert planted not in server.log.read_text(encoding="utf-8")

@@ -213,3 +213,53 @@ def test_what_is_no_database_is_refused_in_words(tmp_path: Path) -> None:
     for path in (tmp_path / "text", tmp_path / "absent" / "p.sqlite3"):
         with pytest.raises(StorageError, match=str(path)):
             open_store(path)
+
+
+async def test_files_that_were_moved_away_take_no_writes(tmp_path: Path) -> None:
+    """What would be written into a file nobody can find again is refused; put back, it goes on."""
+    path, aside = tmp_path / "p.sqlite3", tmp_path / "aside"
+    store = await opened(path)
+    await store.write(_insert("before"))
+    path.rename(aside)
+    with pytest.raises(Unavailable):
+        await store.write(_insert("away"))
+    with pytest.raises(Unavailable):
+        await store.prove()
+    aside.rename(path)
+    await store.prove()
+    await store.write(_insert("after"))
+    await store.close()
+    assert await _stored(path) == ["after", "before"]
+
+
+@pytest.mark.parametrize("name", ["p.sqlite3", "p.sqlite3-wal"])
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_files_that_were_removed_or_replaced_take_no_writes(
+    tmp_path: Path, name: str, replaced: bool
+) -> None:
+    """Database and log alike: what is acknowledged is in what is at the path."""
+    store = await opened(tmp_path / "p.sqlite3")
+    await store.write(_insert("before"))
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    if replaced:
+        (tmp_path / "other").write_bytes(content)
+        (tmp_path / "other").rename(tmp_path / name)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await store.write(_insert("lost"))
+    await store.close()
+
+
+async def test_a_failed_commit_ends_the_proof(tmp_path: Path) -> None:
+    """At once, not when the last good one has grown old."""
+    path = tmp_path / "p.sqlite3"
+    store = await opened(path)
+    await store.write(_insert("before"))
+    await store.prove()
+    path.unlink()
+    with pytest.raises(Unavailable):
+        await store.write(_insert("lost"))
+    with pytest.raises(Unavailable):
+        await store.prove()
+    await store.close()
