@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import math
 import signal
 import socket
 import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,15 +23,17 @@ from formica.adapters.agents.command import CommandAgent
 from formica.adapters.events import DEFAULT_ENTITY_TYPES, PollIntake, WebhookIntake
 from formica.adapters.git import Git
 from formica.adapters.local_forge import LocalForge
+from formica.adapters.mirror import Mirror
 from formica.adapters.pool_client import PoolClient, ServerClock
 from formica.adapters.setup_cache import SetupCache
-from formica.adapters.transcripts import TranscriptFolder, read_transcript
+from formica.adapters.transcripts import TranscriptFolder
 from formica.adapters.verification import LocalVerifier
 from formica.adapters.workspace import GitRepository
-from formica.confinement import isolation_of, open_sandbox
+from formica.confinement import agent_program, isolation_of, open_sandbox, open_sandboxes
 from formica.desk import Desk
-from formica.doctor import diagnose
-from formica.errors import Refused
+from formica.doctor import accepted_key, diagnose
+from formica.errors import NeedsOperator, Refused, Retryable
+from formica.evidence import TRANSCRIPTS, state_of, stored_change, transcript
 from formica.rules.facts import RepositoryFacts
 from formica.rules.plan import Plan
 from formica.rules.policy import Policy, unattended
@@ -42,6 +45,7 @@ from formica.settings import (
     live_secrets,
     network_environment,
     notify_socket,
+    passed_variables,
     protected_areas,
     resource,
     search_path,
@@ -52,11 +56,23 @@ from formica.worker.context import Context
 from formica.worker.ledger import Ledger
 from formica.worker.switch import Switch
 
-__all__ = ["check_runnable", "open_desk", "policy_of", "run_daemon"]
+__all__ = [
+    "change",
+    "check_runnable",
+    "doctor",
+    "open_desk",
+    "policy_of",
+    "read_reports",
+    "run_daemon",
+    "state_of",
+    "transcript",
+    "triage",
+]
 
 Json = dict[str, Any]
-TRANSCRIPTS = "transcripts"
 AUTHOR_EMAIL = "formica@users.noreply.github.com"
+ONCE_SECONDS = 10.0
+"""How long a single pass waits for the server."""
 log = structlog.get_logger("formica.app")
 
 
@@ -92,13 +108,13 @@ def check_runnable(settings: Settings) -> None:
     """Everything `run` needs, before anything starts. Blocking: isolation is tried out.
 
     Raises:
-        ConfigurationError: a key is missing.
+        ConfigurationError: a key is missing, or the agent's program is.
         Refused: the isolation asked for is not there, or an unattended mode has none.
     """
     source_of(settings)
     forge_repository(settings)
-    if settings.agent.command is None:
-        raise ConfigurationError("agent.command is missing: the program that works in the tree")
+    agent_program(settings)
+    passed_variables(settings)
     isolation = isolation_of(settings)
     alone = unattended(policy_of(settings))
     if alone and isolation is None and settings.agent.sandbox == "auto":
@@ -115,6 +131,7 @@ async def open_desk(settings: Settings) -> AsyncIterator[Desk]:
     """The operator's desk over the pool server alone: no repository is needed to say a word."""
     clock = ServerClock()
     async with PoolClient(settings.server.url, settings.server_key, settings.daemon.name, clock) as client:
+        await accepted_key(client.check_key(), settings)
         yield Desk(
             issues=client,
             clock=clock,
@@ -129,8 +146,9 @@ async def open_desk(settings: Settings) -> AsyncIterator[Desk]:
 async def run_daemon(settings: Settings, *, once: bool) -> bool:
     """Run until SIGTERM or SIGINT, or with ``once`` until everything open rests. False: not all was done."""
     await anyio.to_thread.run_sync(check_runnable, settings)
-    with state_folder.hold(settings.state_folder) as owner:
-        async with _open_supervisor(settings, owner) as (supervisor, intake, repository):
+    with ExitStack() as held:
+        owner = _hold(held, settings.state_folder)
+        async with _open_supervisor(settings, owner, once=once) as (supervisor, intake, repository):
             if once:
                 rests = await supervisor.run_once()
                 await repository.clean()
@@ -144,6 +162,13 @@ async def run_daemon(settings: Settings, *, once: bool) -> bool:
             return True
 
 
+def _hold(stack: ExitStack, folder: Path) -> str:
+    try:
+        return stack.enter_context(state_folder.hold(folder))
+    except Refused as unusable:
+        raise ConfigurationError(str(unusable)) from None
+
+
 async def _stop_on_signal(stop: anyio.Event) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
@@ -153,17 +178,21 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 @asynccontextmanager
 async def _open_supervisor(
-    settings: Settings, owner: str
+    settings: Settings, owner: str, *, once: bool
 ) -> AsyncIterator[tuple[Supervisor, Intake, GitRepository]]:
     clock = ServerClock()
     name = settings.daemon.name
     policy = policy_of(settings)
     secrets = LiveSecrets(live_secrets(settings))
     async with (
-        open_sandbox(settings) as sandbox,
+        open_sandboxes(settings) as (sandbox, agents),
         PoolClient(settings.server.url, settings.server_key, name, clock) as client,
     ):
         switch = Switch(client, monotonic)
+        with anyio.move_on_after(ONCE_SECONDS if once else math.inf) as patience:
+            await accepted_key(client.wait_until_reachable(), settings)
+        if patience.cancelled_caught:
+            raise Retryable(f"{settings.server.url} did not answer within {ONCE_SECONDS:.0f} s")
         await _first_contact(client, switch, name, owner)
         repository = _repository(settings)
         await repository.recover()
@@ -173,7 +202,7 @@ async def _open_supervisor(
             host=socket.gethostname(),
             issues=client,
             repository=repository,
-            agent=CommandAgent(settings.agent.command or [], path=search_path(), sandbox=sandbox),
+            agent=CommandAgent(settings.agent.command or [], path=search_path(), sandbox=agents),
             verifier=LocalVerifier(
                 _git(settings),
                 path=search_path(),
@@ -218,8 +247,7 @@ async def _open_supervisor(
 
 
 async def _first_contact(client: PoolClient, switch: Switch, name: str, owner: str) -> None:
-    """Wait for the server, make the switch, and set the clock by the answer to a first write."""
-    await client.wait_until_reachable()
+    """Make the switch, and set the clock by the answer to a first write."""
     await switch.ensure()
     state = await client.create_entity("operator_state", name, {})
     started = {"owner": owner, "host": socket.gethostname()}
@@ -263,6 +291,8 @@ async def triage(rows: list[Json], repository: str | None) -> list[Json]:
     """What the rules make of each report, in order; ``repository`` is an absolute path or a URL."""
     if repository is None:
         return [triage_row(row, None) for row in rows]
+    if not await anyio.to_thread.run_sync(Path(repository).is_dir):
+        raise ConfigurationError(f"--repository: {repository} is not a folder")
     with tempfile.TemporaryDirectory(prefix="formica-triage-") as folder:
         state = Path(folder)
         source = GitRepository(
@@ -273,7 +303,10 @@ async def triage(rows: list[Json], repository: str | None) -> list[Json]:
             author_name="formica",
             author_email=AUTHOR_EMAIL,
         )
-        await source.refresh()
+        try:
+            await source.refresh()
+        except (Retryable, NeedsOperator) as problem:
+            raise ConfigurationError(f"--repository: {problem}") from None
         return [triage_row(row, await _facts(source, row)) for row in rows]
 
 
@@ -282,38 +315,25 @@ async def _facts(source: GitRepository, row: Json) -> RepositoryFacts:
     return await source.facts(sha=build.sha, version=build.named_release, ref=build.ref)
 
 
-def transcript(settings: Settings, plan: Plan) -> Json:
-    """The record of the plan's last agent session: {issue_number, transcript, state, says, hash, text}.
-
-    ``state``: ``whole`` (its sha256 is the plan's), ``altered``, ``elsewhere``, ``gone`` or ``none``.
-    """
-    row: Json = {
-        "issue_number": plan.issue_number,
-        "transcript": plan.transcript,
-        "hash": plan.transcript_hash,
-        "text": None,
-    }
-    if plan.transcript is None:
-        return row | {"state": "none", "says": "no agent session of this plan has a record"}
-    stored = read_transcript(settings.state_folder / TRANSCRIPTS, plan.transcript)
-    if stored is not None:
-        whole = stored[1] == plan.transcript_hash
-        says = "" if whole else f"altered: its sha256 is {stored[1]}, the plan says {plan.transcript_hash}"
-        return row | {"state": "whole" if whole else "altered", "says": says, "text": stored[0]}
-    if plan.home != state_folder.owner_of(settings.state_folder):
-        where = f"on host {plan.host}, in the state folder of the daemon that ran it"
-        return row | {"state": "elsewhere", "says": f"{plan.transcript} lies {where}"}
-    return row | {"state": "gone", "says": f"{plan.transcript} is not kept any more"}
+async def change(settings: Settings, plan: Plan) -> Json:
+    """The plan's change as it is stored on this host."""
+    return await stored_change(settings, plan, _repository(settings))
 
 
 async def doctor(settings: Settings) -> list[Json]:
     """A row a check: {check, ok, detail}."""
-    await anyio.to_thread.run_sync(lambda: settings.state_folder.mkdir(0o700, parents=True, exist_ok=True))
     return await diagnose(
         settings,
-        path=search_path(),
+        git=_git(settings),
         check_runnable=lambda: check_runnable(settings),
         open_repository=lambda: _repository(settings),
+        open_mirror=lambda: Mirror(
+            _git(settings),
+            settings.state_folder,
+            source=source_of(settings),
+            default_branch=settings.repository.default_branch,
+        ),
+        forge=lambda: forge_repository(settings),
         open_sandbox=lambda: open_sandbox(settings),
     )
 

@@ -19,9 +19,16 @@ import typer
 from formica import app as wiring
 from formica import logs, settings
 from formica.desk import Desk, next_words
-from formica.errors import FormicaError, NeedsOperator, Refused, Retryable
+from formica.errors import FormicaError, Refused, Retryable
 from formica.rules.plan import Plan
-from formica.rules.plan_text import inbox_line, plan_markdown, printable, status_text, why_text
+from formica.rules.plan_text import (
+    inbox_line,
+    pause_sentence,
+    plan_markdown,
+    printable,
+    status_text,
+    why_text,
+)
 
 OK, FAILED, USAGE, REFUSED, LATER = 0, 1, 2, 3, 75
 
@@ -32,12 +39,15 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="The maintainer's triage daemon, and the operator's words to it.",
-    epilog="Example: formica run --config formica.toml; then formica inbox, formica go 7, formica shipit 7.",
+    epilog="Every command but triage, init and --version reads --config FILE, else $FORMICA_CONFIG, else ./formica.toml. "
+    "Example: formica run; then formica inbox, formica go 7, formica diff 7, formica shipit 7.",
 )
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="formica.toml", envvar="FORMICA_CONFIG", show_envvar=True),
+    typer.Option(
+        "--config", "-c", help="Default: ./formica.toml.", envvar="FORMICA_CONFIG", show_envvar=True
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Number = Annotated[int, typer.Argument(min=1, metavar="N", help="The issue's number.")]
@@ -48,14 +58,31 @@ def main() -> None:
     """The console script: every known failure is one line on stderr and a documented exit code."""
     try:
         application()
-    except settings.ConfigurationError as wrong:
-        _fail(USAGE, str(wrong))
-    except Refused as refused:
-        _fail(REFUSED, str(refused))
-    except Retryable as later:
-        _fail(LATER, str(later))
-    except (NeedsOperator, FormicaError) as failed:
-        _fail(FAILED, str(failed))
+    except Exception as problem:
+        code, message = _ending(problem)
+        if code is None:
+            raise
+        _fail(code, message)
+
+
+def _ending(problem: BaseException) -> tuple[int | None, str]:
+    """The exit code and the line for a failure; None for a bug, whose traceback is wanted."""
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    match problem:
+        case settings.ConfigurationError():
+            return USAGE, str(problem)
+        case Refused():
+            return REFUSED, str(problem)
+        case Retryable():
+            return LATER, str(problem)
+        case FormicaError():
+            return FAILED, str(problem)
+        case OSError():
+            where = f"{problem.filename}: " if problem.filename else ""
+            return FAILED, f"{where}{problem.strerror or problem}"
+        case _:
+            return None, ""
 
 
 def _fail(code: int, message: str) -> NoReturn:
@@ -64,7 +91,11 @@ def _fail(code: int, message: str) -> NoReturn:
 
 
 def _load(config: Path | None) -> settings.Settings:
-    return settings.load(config)
+    return settings.load(settings.config_file(config))
+
+
+def _warn(message: str) -> None:
+    print(f"formica: warning: {printable(message)}", file=sys.stderr)
 
 
 def _at_desk(config: Path | None, act: Callable[[Desk], Awaitable[Any]]) -> Any:
@@ -106,6 +137,8 @@ def run(
 ) -> None:
     """Work: wake on events, reconcile, triage, execute within the limits. SIGTERM stops it cleanly."""
     loaded = _load(config)
+    for exposed in settings.exposed_secrets(loaded):
+        _warn(exposed)
     logs.configure()
     done = anyio.run(lambda: wiring.run_daemon(loaded, once=once))
     if not done:
@@ -121,12 +154,20 @@ def status(config: Config = None, as_json: AsJson = False) -> None:
 @application.command()
 def inbox(config: Config = None, as_json: AsJson = False) -> None:
     """What needs you, each with the word to say."""
-    plans: list[Plan] = _at_desk(config, lambda desk: desk.inbox())
+
+    async def look(desk: Desk) -> tuple[list[Plan], list[dict[str, Any]]]:
+        return await desk.inbox(), await desk.paused()
+
+    plans, paused = _at_desk(config, look)
     if as_json:
         print(json.dumps([_card(plan) for plan in plans], indent=2))
-    elif not plans:
+    for switch in paused:
+        print(printable(pause_sentence(switch)), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        return
+    if not plans:
         print("Nothing needs you.")
-    for plan in plans if not as_json else []:
+    for plan in plans:
         print(printable(f"{inbox_line(plan)}\n    {next_words(plan)}"))
 
 
@@ -157,14 +198,46 @@ def why(number: Number, config: Config = None, as_json: AsJson = False) -> None:
     _print(_at_desk(config, lambda desk: desk.why(number)), as_json, why_text)
 
 
-@application.command()
-def plan(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+@application.command(epilog="Example: formica plan 7 --diff")
+def plan(
+    number: Number,
+    config: Config = None,
+    as_json: AsJson = False,
+    with_diff: Annotated[
+        bool, typer.Option("--diff", help="The change too, as it would be published.")
+    ] = False,
+) -> None:
     """The plan of issue N: what was read, what would be done, what was done."""
+    loaded = _load(config)
     found: Plan = _at_desk(config, lambda desk: desk.plan(number))
+    change = anyio.run(wiring.change, loaded, found) if with_diff else None
     if as_json:
-        print(json.dumps(found.model_dump(mode="json"), indent=2))
+        extra = {} if change is None else {"diff": change}
+        print(json.dumps(found.model_dump(mode="json") | extra, indent=2))
     else:
-        print(printable(plan_markdown(found)))
+        print(printable(plan_markdown(found, wiring.state_of(loaded, found))))
+    if change is not None:
+        _show_change(change, quiet=as_json)
+
+
+@application.command(epilog="Example: formica diff 7")
+def diff(number: Number, config: Config = None, as_json: AsJson = False) -> None:
+    """The change of issue N, byte for byte what shipit approves, from this host's copy."""
+    loaded = _load(config)
+    found: Plan = _at_desk(config, lambda desk: desk.plan(number))
+    change = anyio.run(wiring.change, loaded, found)
+    if as_json:
+        print(json.dumps(change, indent=2))
+    _show_change(change, quiet=as_json)
+
+
+def _show_change(change: dict[str, Any], *, quiet: bool) -> None:
+    if change["text"] is not None and not quiet:
+        print(printable(change["text"]), end="")
+    if change["state"] != "whole":
+        _fail(FAILED, change["says"])
+    if change["says"]:
+        _warn(change["says"])
 
 
 @application.command(epilog="Example: formica transcript 7 --config formica.toml")
@@ -240,7 +313,7 @@ def triage(
 ) -> None:
     """What the rules make of reports in a file: a line each. No server, no configuration."""
     rows = wiring.read_reports(file)
-    source = str(repository.absolute()) if repository is not None else None
+    source = str(repository.expanduser().absolute()) if repository is not None else None
     for row in anyio.run(lambda: wiring.triage(rows, source)):
         if as_json:
             print(json.dumps(row))
@@ -259,12 +332,16 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
     _print(
         checks,
         as_json,
-        lambda rows: "\n".join(
-            f"{'ok  ' if row['ok'] else 'FAIL'} {row['check']}: {row['detail']}" for row in rows
-        ),
+        lambda rows: "\n".join(f"{_mark(row)} {row['check']}: {row['detail']}" for row in rows),
     )
     if not all(row["ok"] for row in checks):
         sys.exit(FAILED)
+
+
+def _mark(row: dict[str, Any]) -> str:
+    if not row["ok"]:
+        return "FAIL"
+    return "warn" if row.get("warning") else "ok  "
 
 
 @application.command()

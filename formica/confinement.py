@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from formica.adapters.broker import Broker, Endpoint
-from formica.adapters.isolation import Bubblewrap, Limits, Sandbox, choose_isolation, find_bubblewrap
+from formica.adapters.isolation import Bubblewrap, Limits, Sandbox, Started, choose_isolation, find_bubblewrap
 from formica.adapters.toolchain import ToolchainFinder
-from formica.settings import Settings, home_folder, network_environment, search_path
+from formica.settings import (
+    ConfigurationError,
+    Settings,
+    home_folder,
+    network_environment,
+    passed_variables,
+    search_path,
+)
 
-__all__ = ["isolation_of", "missing_isolation", "open_sandbox", "toolchain_of", "variable_names"]
+__all__ = [
+    "agent_program",
+    "isolation_of",
+    "missing_isolation",
+    "open_sandbox",
+    "open_sandboxes",
+    "toolchain_of",
+    "variable_names",
+]
 
 MODEL_URL = "FORMICA_MODEL_URL"
 
@@ -37,28 +54,84 @@ def variable_names(settings: Settings) -> list[str]:
     return list(_variables(settings))
 
 
+def agent_program(settings: Settings) -> str:
+    """The program of ``[agent] command``, as it would be started. Blocking.
+
+    Raises:
+        ConfigurationError: it is not set, is not there, or cannot be executed.
+    """
+    command = settings.agent.command
+    if command is None:
+        raise ConfigurationError("agent.command is missing: the program that works in the tree")
+    found = shutil.which(command[0], path=search_path())
+    if found is None:
+        where = f"in {Path.cwd()}" if "/" in command[0] and not command[0].startswith("/") else "on the PATH"
+        where = "there" if command[0].startswith("/") else where
+        raise ConfigurationError(f"agent.command: {command[0]} is not an executable program {where}")
+    return found
+
+
+class _Passing(Sandbox):
+    """The sandbox of agents: ``passed`` is added to the environment, and wins over nothing in it."""
+
+    def __init__(self, passed: Mapping[str, str], **same: Any) -> None:
+        super().__init__(**same)
+        self._passed = passed
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        writable: Sequence[Path],
+        readable: Sequence[Path],
+        socket: Path | None,
+    ) -> Started:
+        return super().start(
+            argv,
+            cwd=cwd,
+            env={**self._passed, **env},
+            writable=writable,
+            readable=readable,
+            socket=socket,
+        )
+
+
 @asynccontextmanager
 async def open_sandbox(settings: Settings) -> AsyncIterator[Sandbox]:
-    """The one sandbox of the daemon; its broker, where endpoints are set, lives as long as this is open."""
+    """The sandbox of everything but agents."""
+    async with open_sandboxes(settings, {}) as (sandbox, _):
+        yield sandbox
+
+
+@asynccontextmanager
+async def open_sandboxes(
+    settings: Settings, passed: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Sandbox, Sandbox]]:
+    """The sandbox of proofs, and that of agents, which get `passed_variables` too; the broker they share,
+    where endpoints are set, lives as long as this is open."""
     bubblewrap = await anyio.to_thread.run_sync(isolation_of, settings)
     limits = settings.agent
     async with AsyncExitStack() as stack:
         broker = await anyio.to_thread.run_sync(_broker, settings)
         if broker is not None:
             await stack.enter_async_context(broker)
-        yield Sandbox(
-            bubblewrap=bubblewrap,
-            toolchain=toolchain_of(settings).find,
-            hidden=_private(settings),
-            limits=Limits(
+        same: dict[str, Any] = {
+            "bubblewrap": bubblewrap,
+            "toolchain": toolchain_of(settings).find,
+            "hidden": _private(settings),
+            "limits": Limits(
                 memory_bytes=limits.memory_mb << 20,
                 processes=limits.processes,
                 disk_bytes=limits.disk_mb << 20,
                 scratch_bytes=limits.scratch_mb << 20,
             ),
-            broker=broker,
-            variables=_variables(settings),
-        )
+            "broker": broker,
+            "variables": _variables(settings),
+        }
+        handed = passed_variables(settings) if passed is None else passed
+        yield Sandbox(**same), _Passing(handed, **same)
 
 
 def toolchain_of(settings: Settings) -> ToolchainFinder:
