@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 FIX = ("return sum(values) / len(values)", "return sum(values) / len(values) if values else 0.0")
+MAIN_BLOCK = 'if __name__ == "__main__":'
 TEST = """
 
 class EmptyInputTest(unittest.TestCase):
@@ -29,7 +30,9 @@ def main() -> int:
         return 1
     source.write_text(text.replace(*FIX), encoding="utf-8")
     tests = Path("tests/test_stats.py")
-    tests.write_text(tests.read_text(encoding="utf-8").rstrip("\n") + "\n" + TEST, encoding="utf-8")
+    before, main_block, after = tests.read_text(encoding="utf-8").partition(MAIN_BLOCK)
+    cases = before.rstrip("\n") + "\n" + TEST
+    tests.write_text(cases + ("\n\n" + main_block + after if main_block else ""), encoding="utf-8")
     print("scripted agent: wrote a failing test first, then the fix in tally/stats.py")
     return 0
 

@@ -11,6 +11,8 @@ import json
 import os
 import secrets
 import shlex
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +32,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BIN = Path(sys.executable).parent
 DEADLINE_SECONDS = 120.0
+AGENT_DEADLINE_SECONDS = 1_800.0
+"""With a real agent, which thinks before it writes."""
+PROGRESS_SECONDS = 10.0
+STOPPED = ("failed", "refused", "cancelled", "backing_off")
+INTERRUPTED = 130
 
 STATS = '''"""Small statistics over lists of numbers."""
 
@@ -123,10 +130,15 @@ def free_port() -> int:
 
 @contextmanager
 def process(name: str, command: list[str], log: Path, **environment: str) -> Iterator[None]:
-    """One of our programs, in its own process, stopped by SIGTERM at the end."""
+    """One of our programs, in its own process group (Ctrl-C is ours alone), stopped by SIGTERM at the end."""
     with log.open("wb") as output:
         running = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, **environment}
+            command,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+            start_new_session=True,
         )
         try:
             yield
@@ -141,15 +153,18 @@ def process(name: str, command: list[str], log: Path, **environment: str) -> Ite
                 running.wait()
 
 
-def wait_for(what: str, read: Callable[[], Any]) -> Any:
-    """Poll until ``read`` gives something true."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
+def wait_for(what: str, read: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
+    """Poll until ``read`` gives something true; a line every ten seconds shows that it still does."""
+    started = said = time.monotonic()
+    while (now := time.monotonic()) < started + seconds:
         found = read()
         if found:
             return found
+        if now - said >= PROGRESS_SECONDS:
+            said = now
+            say("demo", f"waiting for {what}: {now - started:.0f} s of at most {seconds:.0f} s")
         time.sleep(0.1)
-    raise DemoFailed(f"{what} did not happen within {DEADLINE_SECONDS:.0f} s")
+    raise DemoFailed(f"{what} did not happen within {seconds:.0f} s")
 
 
 class Server:
@@ -205,24 +220,54 @@ def formica(config: Path, *words: str) -> str:
     return done.stdout
 
 
-def follow(server: Server, wanted: str) -> dict[str, Any]:
-    """Show each state the plan enters until it is in ``wanted``."""
-    seen = follow.__dict__.setdefault("seen", [])
+class Follower:
+    """Shows each state the plan enters, and ends the demo where the plan would not get any further."""
 
-    def read() -> dict[str, Any] | None:
-        plan = server.plan()
-        if plan and (not seen or seen[-1] != plan["state"]):
-            seen.append(plan["state"])
-            say(
-                "formica",
-                f"plan is {plan['state']}" + (f": {plan['why_waiting']}" if plan.get("why_waiting") else ""),
-            )
-        if plan and plan["state"] in ("failed", "refused", "cancelled"):
-            raise DemoFailed(f"the plan ended as {plan['state']}: {plan.get('why_waiting')}")
-        return plan if plan and plan["state"] == wanted else None
+    def __init__(self, server: Server, seconds: float) -> None:
+        self._server = server
+        self._seconds = seconds
+        self._seen = ""
 
-    found: dict[str, Any] = wait_for(f"state {wanted}", read)
-    return found
+    def until(self, wanted: str, *, with_change: bool = False) -> dict[str, Any]:
+        """The plan, once it is in ``wanted``; ``with_change``: and there is something to review."""
+
+        def read() -> dict[str, Any] | None:
+            plan = self._server.plan()
+            if plan is None:
+                return None
+            self._show(plan)
+            arrived = plan["state"] == wanted and (plan.get("head_sha") or not with_change)
+            if not arrived:
+                self._refuse(plan)
+            return plan if arrived else None
+
+        what = f"the plan to be {wanted}" + (" with a change" if with_change else "")
+        found: dict[str, Any] = wait_for(what, read, self._seconds)
+        if found["state"] == "done" and found.get("outcome") != "pr_opened":
+            raise DemoFailed(f"the plan ended with outcome {found.get('outcome')}; {reasons(found)}")
+        return found
+
+    def _show(self, plan: dict[str, Any]) -> None:
+        if plan["state"] != self._seen:
+            self._seen = plan["state"]
+            why = f": {plan['why_waiting']}" if plan.get("why_waiting") else ""
+            say("formica", f"plan is {plan['state']}{why}")
+
+    def _refuse(self, plan: dict[str, Any]) -> None:
+        if plan["state"] in STOPPED:
+            raise DemoFailed(f"the plan is {plan['state']}; {reasons(plan)}")
+        if plan.get("outcome") == "no_change" or (
+            plan["state"] == "waiting_operator" and plan.get("waiting_for") == "decision"
+        ):
+            raise DemoFailed(f"the plan is {plan['state']}, outcome {plan.get('outcome')}; {reasons(plan)}")
+
+
+def reasons(plan: dict[str, Any]) -> str:
+    """Everything the plan says about why it does not go on."""
+    named = {name: plan.get(name) for name in ("last_error", "why_waiting", "agent_reason")}
+    proof = (plan.get("proof") or {}).get("reason")
+    said = {name: value for name, value in {**named, "proof": proof}.items() if value}
+    return "; ".join(f"{name}: {value}" for name, value in said.items()) or "it does not say why"
 
 
 def write_config(folder: Path, url: str, key_file: Path, remote: Path, agent: str) -> Path:
@@ -268,25 +313,27 @@ def run(folder: Path, agent: str, scripted: bool) -> dict[str, Any]:
             say("formica", "running with every default: consent, dry_run = first, auto_fix off")
             if scripted:
                 say("formica", "the coding agent is a scripted stand-in (scripts/demo_agent.py), not a model")
-            return loop(folder, url, server, config, remote)
+            follower = Follower(server, DEADLINE_SECONDS if scripted else AGENT_DEADLINE_SECONDS)
+            return loop(folder, url, server, follower, config, remote)
 
 
-def loop(folder: Path, url: str, server: Server, config: Path, remote: Path) -> dict[str, Any]:
+def loop(
+    folder: Path, url: str, server: Server, follower: Follower, config: Path, remote: Path
+) -> dict[str, Any]:
     issue = reporter(
         url, "submit_issue", title=REPORT_TITLE, body=REPORT_BODY, kind="bug", reporter_app_version="1.0.0"
     )
     number, token = issue["issue_number"], issue["guest_access_token"]
     say("reporter", f"filed #{number} over MCP: {REPORT_TITLE}")
 
-    follow(server, "waiting_operator")
+    follower.until("waiting_operator")
     say("operator", "the demo answers for you from here: go, then shipit")
     formica(config, "inbox")
     formica(config, "go", str(number))
-    wait_for("the change to review", lambda: (server.plan() or {}).get("head_sha"))
-    plan = follow(server, "waiting_operator")
+    follower.until("waiting_operator", with_change=True)
     formica(config, "inbox")
     formica(config, "shipit", str(number))
-    plan = follow(server, "done")
+    plan = follower.until("done")
     say("formica", f"pull request {plan['pr_url']}")
     show_diff(remote, plan)
 
@@ -378,7 +425,9 @@ def main() -> int:
         epilog="Example: scripts/demo --agent 'my-agent --headless'",
     )
     parser.add_argument(
-        "--agent", metavar="COMMAND", help="another coding agent; default: a scripted stand-in"
+        "--agent",
+        metavar="COMMAND",
+        help="another coding agent (waits 30 minutes); default: a scripted stand-in",
     )
     parser.add_argument("--keep", metavar="DIR", type=Path, help="work in this empty folder and keep it")
     chosen = parser.parse_args()
@@ -387,14 +436,24 @@ def main() -> int:
     result_file.unlink(missing_ok=True)
     folder = chosen.keep or Path(tempfile.mkdtemp(prefix=f"formica-demo-{secrets.token_hex(2)}-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        parser.error(f"--keep: {folder} is not empty")
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = run(folder.resolve(), agent, scripted=chosen.agent is None)
-    except (DemoFailed, subprocess.CalledProcessError) as failed:
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print(f"\ndemo: interrupted; everything is kept in {folder}", file=sys.stderr)
+        return INTERRUPTED
+    except (DemoFailed, subprocess.CalledProcessError, OSError) as failed:
         print(f"demo: failed: {failed}\ndemo: everything is kept in {folder}", file=sys.stderr)
         return 1
     result_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    say("demo", f"wrote {result_file.name}; logs, repositories and state are in {folder}")
+    if chosen.keep is None:
+        shutil.rmtree(folder)
+    kept = f"; logs, repositories and state are in {folder}" if chosen.keep else ""
+    say("demo", f"wrote {result_file.name}{kept}")
     say("demo", f"the whole loop took {time.monotonic() - started:.0f} s")
     print("demo: ok")
     return 0
