@@ -322,3 +322,48 @@ def test_what_ships_with_formica_is_found() -> None:
     """Skills and config are beside the package or in it."""
     assert (settings.resource("config") / "policy.toml").is_file()
     assert (settings.resource("skills") / "process-issues").is_dir()
+
+
+# --- what the line helps with -----------------------------------------------------------------------------
+
+
+def test_the_line_names_the_file_and_the_nearest_key(tmp_path: Path) -> None:
+    """A misspelt key is answered with the one that was meant, wherever it belongs."""
+    for text, helps in (
+        ('[server]\nkey_flie = "x"', "server.key_flie: no such key; did you mean key_file?"),
+        ("[polciy]\nx = 1", "polciy: no such key; did you mean [policy]?"),
+        ("max_workers = 3", "max_workers: no such key; did you mean [policy] max_workers?"),
+        ('[agent]\ntest_command = "x"', "did you mean [repository] test_command?"),
+    ):
+        line = refusal(tmp_path, text)
+        assert helps in line
+        assert line.endswith(f"(in {tmp_path / 'formica.toml'})")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "section", "key", "meant"),
+    [
+        ("FORMICA_REPOSITORY__SETUP_COMMAND", "false", "repository", "setup_command", ["false"]),
+        ("FORMICA_EVENTS__ENTITY_TYPES", "issue plan", "events", "entity_types", ["issue", "plan"]),
+        ("FORMICA_AGENT__ENDPOINTS", "https://a.example", "agent", "endpoints", ["https://a.example"]),
+        ("FORMICA_POLICY__DRY_RUN", "true", "policy", "dry_run", "first"),
+    ],
+)
+def test_words_of_the_environment_are_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, section: str, key: str, meant: object
+) -> None:
+    """A command called false is a command; a list is JSON or words."""
+    monkeypatch.setenv(name, value)
+    assert getattr(getattr(load(None), section), key) == meant
+
+
+def test_only_named_variables_are_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None by default; never ours, never the operator key."""
+    monkeypatch.setenv("LICENCE_FOR_AGENT", "abc")
+    text = f'[server]\nkey = "{SECRET}"\n[agent]\npass_env = ["LICENCE_FOR_AGENT"]'
+    assert settings.passed_variables(load(written(tmp_path, text))) == {"LICENCE_FOR_AGENT": "abc"}
+    monkeypatch.setenv("LICENCE_FOR_AGENT", SECRET)
+    with pytest.raises(ConfigurationError, match="holds the operator key"):
+        settings.passed_variables(load(tmp_path / "formica.toml"))
+    for name in ("FORMICA_SERVER__KEY", "POOL_STATE", "PATH", "A=b"):
+        assert refusal(tmp_path, f'[agent]\npass_env = ["{name}"]').startswith("agent.pass_env: ")
