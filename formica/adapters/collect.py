@@ -132,8 +132,8 @@ class Collector:
         """An empty staging repository in a fresh scratch folder."""
         await anyio.to_thread.run_sync(self._make)
 
-    async def deliver(self, base_sha: str, head_sha: str, target: Path) -> None:
-        """A fresh clean clone at ``target`` that holds base and head, every new object checked."""
+    async def check(self, base_sha: str, head_sha: str) -> Path:
+        """A fresh clean clone in the scratch folder that holds base and head, every new object checked."""
         fresh = self._scratch / "in.git"
         await anyio.to_thread.run_sync(self._make_clean, fresh, base_sha)
         if head_sha != base_sha:
@@ -144,7 +144,11 @@ class Collector:
                 doing="take over what the agent left",
                 failure=NeedsOperator,
             )
-        await anyio.to_thread.run_sync(self._swap, fresh, target)
+        return fresh
+
+    async def deliver(self, clean: Path, target: Path) -> None:
+        """Put what `check` made in its place."""
+        await anyio.to_thread.run_sync(self._swap, clean, target)
 
     @property
     def staging(self) -> Path:

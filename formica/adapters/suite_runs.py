@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -135,19 +136,24 @@ class Runs:
 
     async def command(self, name: str, argv: Sequence[str], place: Checkout, phase: Phase) -> CommandResult:
         """One command in a checkout, recorded. Raises what ``check`` raises."""
-        log = self.workspace.root / "run" / f"verify-{len(self.commands) + 1:02d}-{_slug(name)}.log"
+        folder = self.workspace.root / "run"
+        # While it runs a log has a name that tells a test nothing of the run.
+        log = folder / f"verify-{len(self.commands) + 1:02d}-{_slug(name)}.log"
+        unnamed = folder / f"verify-{uuid.uuid4().hex}.log"
         result = await run_command(
             argv,
             cwd=place.tree,
             env=agent_environment(self.path, place.home, {"CI": "true"}),
-            log_path=log,
+            log_path=unnamed,
             timeout_seconds=getattr(self.limits, phase),
             stall_seconds=self.limits.stall,
             check=self.check,
             sandbox=self.sandbox,
             writable=[place.repository, place.home],
-            readable=await anyio.to_thread.run_sync(partial(object_folders, self.workspace.root / "in.git")),
+            readable=await anyio.to_thread.run_sync(partial(object_folders, place.repository)),
         )
+        await anyio.to_thread.run_sync(unnamed.rename, log)
+        result = replace(result, log_path=log)
         self.commands.append(
             {
                 "name": name,

@@ -1,7 +1,9 @@
 """The proof of a change: base with the change's tests alone fails, head passes, the project's hooks agree.
 
 Implements `Verifier`. Every run is in a fresh checkout of ours with an empty HOME, in the isolation, supervision
-and limits of an agent's run, the same for base and head. A result that does not repeat is no proof.
+and limits of an agent's run, at the same place and with nothing that tells the base's run from the head's but
+the project's own files. A result that does not repeat is no proof, and neither is a change of tests alone: base
+and head would be the same files, told apart only by what has nothing to do with the change.
 
 | the base with the tests | the base alone | the head | proof |
 |---|---|---|---|
@@ -32,7 +34,7 @@ __all__ = ["Limits", "LocalVerifier"]
 
 RERUNS = 2
 CONFIRM_SECONDS = 120.0
-"""A proof is repeated once where one run takes less than this."""
+"""The head is repeated too where one run takes less than this."""
 _SHOWN = 5
 
 
@@ -99,7 +101,13 @@ class LocalVerifier:
             return _unproved(
                 "The change adds or changes no test, so nothing shows that it works.", tests=False
             )
-        checkouts = Checkouts(self._git, workspace)
+        if len(tests) == len(change.files):
+            return _unproved(
+                "The change touches nothing but tests, so the base with them is the head: nothing shows a fault that "
+                "the change mends."
+            )
+        checkouts = Checkouts(self._git, workspace, base_sha=change.base_sha, head_sha=change.head_sha)
+        await checkouts.look()
         command = self._test_command or await self._detect(checkouts, change.base_sha)
         if not command:
             return _unproved("No test command was found: set [repository] test_command.")
@@ -206,14 +214,18 @@ class LocalVerifier:
         raise _Stop(f"{reason}.", base_failed=True, head_passed=False)
 
     async def _confirm(self, case: _Case, shown: Run, head: Run) -> None:
-        """Once more, in new checkouts: what came about by chance seldom does so twice."""
-        if not self._reruns or max(shown.seconds, head.seconds) > CONFIRM_SECONDS:
+        """Once more, in new checkouts and the other order: what came about by chance seldom does so twice, and
+        what a run left behind for the next one shows. However long it takes for the base, whose tests could
+        dawdle to be spared it."""
+        if not self._reruns:
             return
         again = await case.base_with_tests("base with tests, repeated")
         if again.problem or again.passed:
             raise _Stop(
                 "The tests are flaky: on the base they failed first, and not when they were repeated."
             )
+        if max(shown.seconds, head.seconds) > CONFIRM_SECONDS:
+            return
         again = await case.runs.test("head, repeated", case.head)
         if again.problem or not (again.passed or _same_failures(head, again)):
             raise _Stop(

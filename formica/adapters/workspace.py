@@ -16,7 +16,7 @@ import structlog
 from formica.adapters.change import read_change
 from formica.adapters.clone import Cloner
 from formica.adapters.collect import Author, Collector
-from formica.adapters.git import OBJECT_ID, Git
+from formica.adapters.git import OBJECT_ID, Git, write_repository_settings
 from formica.adapters.history import read_facts
 from formica.adapters.items import Item, ItemFolders, Marker
 from formica.adapters.merges import find_merge
@@ -27,6 +27,7 @@ from formica.adapters.room import Room
 from formica.adapters.salvage import PUSHED, Salvage
 from formica.adapters.sandbox import end_leftover_run
 from formica.adapters.stamps import copy_index
+from formica.adapters.trusted import Trusted, new_scratch, remove_scratch
 from formica.adapters.warm import WarmTrees
 from formica.errors import Broken, FormicaError, NeedsOperator, Refused, Retryable
 from formica.ports import Change, CommitFacts, RepositoryFacts, Workspace
@@ -71,6 +72,7 @@ class GitRepository:
         if not state.is_absolute():
             raise Broken("the state folder must be an absolute path")
         self._git = git
+        self._state = state
         self._author = Author(author_name, author_email)
         self._mirror = Mirror(git, state, source=source, default_branch=default_branch)
         self._folders = ItemFolders(state)
@@ -79,25 +81,27 @@ class GitRepository:
         self._warm = WarmTrees(self._cloner, self._folders)
         self._room = Room(state, min_free_bytes, workspace_bytes)
         self._salvage = Salvage(git, self._mirror, state / "quarantine", self._author)
-        self._publication = Publication(git, push_to)
+        self._publication = Publication(git, push_to, state=state)
         self._locks: defaultdict[int, anyio.Lock] = defaultdict(anyio.Lock)
         self._watching = anyio.Lock()
         self._watched_at = -WATCH_SECONDS
         self._not_merged_at: dict[str, str] = {}
         """Head of a change to the tip of the default branch that did not hold it."""
         self._bases = anyio.Lock()
+        self._settling = anyio.Lock()
         self._maintaining = anyio.Lock()
         self._junk: list[Path] = []
         self._wanted = anyio.Event()
 
     async def refresh(self) -> None:
         """Fetch the mirror from the source."""
-        await self._mirror.refresh()
+        await self._refresh()
 
     async def recover(self) -> int:
         """Put right what a killed daemon left, once, before the first workspace is made; how many folders are
         left for `maintain` to delete."""
         self._junk = await anyio.to_thread.run_sync(self._recovery.run)
+        await anyio.to_thread.run_sync(remove_scratch, self._state)
         return len(self._junk)
 
     async def clean(self) -> None:
@@ -132,7 +136,7 @@ class GitRepository:
 
     async def behind(self, base_sha: str) -> int:
         """How many commits the default branch, fetched for this, has that ``base_sha`` has not."""
-        await self._mirror.refresh()
+        await self._refresh()
         return await self._mirror.behind(base_sha)
 
     async def hooks_path(self) -> str | None:
@@ -167,7 +171,7 @@ class GitRepository:
         """A fresh workspace; what an older one of the issue holds is saved first."""
         async with self._locks[issue_number]:
             await self._make_room()
-            await self._mirror.refresh()
+            await self._refresh()
             await self._clear(issue_number)
             marker = Marker(
                 issue_number=issue_number,
@@ -202,11 +206,12 @@ class GitRepository:
             await self._mirror.find()
             await end_leftover_run(workspace.root)
             await anyio.to_thread.run_sync(self._room.check_workspace, workspace.root, workspace.issue_number)
+            scratch = await anyio.to_thread.run_sync(new_scratch, self._state)
             collector = Collector(
                 self._git,
                 objects=[self._mirror.path / "objects"],
                 object_format=self._mirror.object_format,
-                scratch=workspace.root / "collect",
+                scratch=scratch,
                 author=self._author,
             )
             try:
@@ -216,43 +221,50 @@ class GitRepository:
                     message=message,
                     agent_index=workspace.root / "repo.git" / "worktrees" / "tree" / "index",
                 )
-                await collector.deliver(workspace.base_sha, head, workspace.root / "in.git")
+                clean = await collector.check(workspace.base_sha, head)
+                change = await read_change(self._git, clean, workspace.base_sha, head)
+                await collector.deliver(clean, workspace.root / "in.git")
+                return change
             finally:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(collector.remove)
-            return await read_change(self._git, workspace.root / "in.git", workspace.base_sha, head)
 
     async def load(self, workspace: Workspace, *, base_sha: str, head_sha: str) -> Change:
-        """The change collected before; ``NeedsOperator`` when it is not here any more."""
-        clean = workspace.root / "in.git"
+        """The change collected before, as its objects' names say; ``NeedsOperator`` when it is not here any
+        more, or not what it was."""
         gone = f"the change of issue {workspace.issue_number} is not on this host any more"
         if not (OBJECT_ID.fullmatch(base_sha) and OBJECT_ID.fullmatch(head_sha)):
             raise NeedsOperator(gone)
-        if not await anyio.to_thread.run_sync((clean / "HEAD").is_file):
-            raise NeedsOperator(gone)
-        if head_sha != base_sha:
-            parents = await self._git.run(
-                *("rev-list", "--parents", "-n", "1", "--end-of-options", head_sha),
-                git_dir=clean,
-                doing="read the collected change",
-                ok=(0, 128),
-            )
-            if parents.text != f"{head_sha} {base_sha}":
-                raise NeedsOperator(gone)
-        return await read_change(self._git, clean, base_sha, head_sha)
+        await self._mirror.find()
+        trusted = Trusted(self._git, workspace.root, base_sha=base_sha, head_sha=head_sha)
+        try:
+            async with trusted.open() as clean:
+                if head_sha != base_sha:
+                    parents = await self._git.run(
+                        *("rev-list", "--parents", "-n", "1", "--end-of-options", head_sha),
+                        git_dir=clean,
+                        doing="read the collected change",
+                    )
+                    if parents.text != f"{head_sha} {base_sha}":
+                        raise NeedsOperator(gone)
+                return await read_change(self._git, clean, base_sha, head_sha)
+        except NeedsOperator as problem:
+            raise NeedsOperator(gone) from problem
 
     async def push(self, workspace: Workspace, *, head_sha: str, branch: str, expected: str | None) -> None:
-        """Push by object id, read back what arrived, and remember it in the mirror."""
+        """Push by object id from a repository made for this push, read back what arrived, and remember it in
+        the mirror."""
         await self._mirror.ensure()
-        clean = workspace.root / "in.git"
-        await self._publication.push(
-            clean,
-            head_sha=head_sha,
-            branch=branch,
-            expected=expected,
-            default_branch=self._mirror.default_branch,
-        )
-        await self._mirror.take(clean, head_sha, f"{PUSHED}/{head_sha}")
+        trusted = Trusted(self._git, workspace.root, base_sha=workspace.base_sha, head_sha=head_sha)
+        async with trusted.open() as clean:
+            await self._publication.push(
+                clean,
+                head_sha=head_sha,
+                branch=branch,
+                expected=expected,
+                default_branch=self._mirror.default_branch,
+            )
+            await self._mirror.take(clean, head_sha, f"{PUSHED}/{head_sha}")
 
     async def remote_branch(self, branch: str) -> str | None:
         """The sha of the branch on the forge's repository, read live."""
@@ -266,7 +278,7 @@ class GitRepository:
         """
         async with self._watching:
             if anyio.current_time() >= self._watched_at + WATCH_SECONDS:
-                await self._mirror.refresh()
+                await self._refresh()
                 self._watched_at = anyio.current_time()
             tip = await self._mirror.resolve(f"refs/heads/{self._mirror.default_branch}")
             if tip is not None and self._not_merged_at.get(head_sha) == tip:
@@ -300,6 +312,18 @@ class GitRepository:
             await anyio.to_thread.run_sync(self._folders.remove, issue_number)
             if item.marker.base_sha not in await anyio.to_thread.run_sync(self._used_bases):
                 await self._mirror.release(item.marker.base_sha)
+
+    async def _refresh(self) -> None:
+        """Fetch the mirror, by the settings we wrote: one line more could lead the fetch elsewhere."""
+        if self._mirror.default_branch:
+            async with self._settling:
+                await anyio.to_thread.run_sync(self._settle_mirror)
+        await self._mirror.refresh()
+
+    def _settle_mirror(self) -> None:
+        write_repository_settings(self._mirror.path, object_format=self._mirror.object_format)
+        for name in ("alternates", "http-alternates"):
+            (self._mirror.path / "objects" / "info" / name).unlink(missing_ok=True)
 
     async def _hold(self, commit: str | None) -> str:
         if commit is not None and not OBJECT_ID.fullmatch(commit):

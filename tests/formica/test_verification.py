@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,9 +14,9 @@ import pytest
 
 from formica.adapters.setup_cache import SetupCache
 from formica.adapters.verification import Limits, LocalVerifier
-from formica.errors import Stopped
+from formica.errors import NeedsOperator, Stopped
 from formica.ports import Proof
-from tests.fakes.repositories import PATH, Project, make_project
+from tests.fakes.repositories import PATH, Project, git, make_project
 
 # A test runner of three lines: every file of tests/ must run without an exception.
 RUNNER = "import pathlib\nfor p in sorted(pathlib.Path('tests').glob('test_*')):\n    exec(p.read_text())\n"
@@ -229,8 +230,9 @@ async def test_a_stop_during_verification_is_raised(project: Project) -> None:
         raise Stopped("paused")
 
     hang = [sys.executable, "-c", "import signal; signal.pause()"]
+    changes = {"calc.py": FIXED, "tests/test_add.py": TEST}
     with pytest.raises(Stopped):
-        await prove(project, {"tests/test_add.py": TEST}, test_command=hang, check=check)
+        await prove(project, changes, test_command=hang, check=check)
 
 
 async def test_a_hook_that_modifies_files_is_a_failed_verification(project: Project) -> None:
@@ -242,6 +244,88 @@ async def test_a_hook_that_modifies_files_is_a_failed_verification(project: Proj
     proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST})
     assert (proof.proved, proof.hooks_passed) == (False, False)
     assert proof.reason == f"The project's commit hook {hook} modifies calc.py."
+
+
+# --- forged ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        "'head' in os.getcwd()",
+        "os.path.exists(mark) or bool(open(mark, 'w').close())",
+    ],
+)
+async def test_a_change_of_tests_alone_is_no_proof(project: Project, tmp_path: Path, verdict: str) -> None:
+    """Base with tests and head would be the same files: refused before anything is run, whatever it does."""
+    test = f"import os, calc\nmark = {str(tmp_path / 'mark')!r}\nassert {verdict}\n"
+    proof = await prove(project, {"tests/test_forged.py": test, "tests/test_zero.py": None})
+    assert (proof.proved, proof.has_tests, proof.commands) == (False, True, ())
+    assert "nothing but tests" in proof.reason
+
+
+async def test_nothing_tells_a_test_which_run_it_is_in(project: Project, tmp_path: Path) -> None:
+    """Place, environment, HOME, TMPDIR, output file, what git says and which objects there are: the same, or
+    without a hint, on the base and on the head. What one run leaves in them the next does not find."""
+    seen = tmp_path / "seen"
+    fixed = git(project.checkout, "hash-object", "--stdin", stdin=FIXED.encode())
+    test = (
+        "import calc, json, os, subprocess\n"
+        "def said(*argv):\n"
+        "    done = subprocess.run(['git', *argv], capture_output=True, text=True)\n"
+        "    return [done.returncode, done.stdout]\n"
+        "folders = [os.getcwd(), os.environ['HOME'], os.environ['TMPDIR'], '..', '../repo.git']\n"
+        "facts = [folders, sorted(os.environ.items()), [sorted(os.listdir(f)) for f in folders],\n"
+        "    said('log', '-1', '--format=%an %ae %at %cn %ce %ct %P %B'), said('for-each-ref'),\n"
+        "    said('status', '--short'), said('config', '--list')]\n"
+        f"mine = [os.readlink('/proc/self/fd/1'), said('cat-file', '-e', {fixed!r})[0]]\n"
+        f"print(json.dumps([facts, mine, calc.add(2, 3)]), file=open({str(seen)!r}, 'a'))\n"
+        "for folder in folders:\n"
+        "    open(os.path.join(folder, 'left'), 'w').close()\n"
+        "assert calc.add(2, 3) == 5\n"
+    )
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": test})
+    assert proof.proved, proof.commands
+    runs = [json.loads(row) for row in seen.read_text().splitlines()]
+    assert [answer for _, _, answer in runs] == [-1, 5, -1, 5]
+    facts = [row[0] for row in runs]
+    assert facts == [facts[0]] * 4
+    for _, (output, held), answer in runs:
+        assert "base" not in output.rpartition("/")[2]
+        assert "head" not in output.rpartition("/")[2]
+        assert (held == 0) == (answer == 5), "the base's run has no object of the fix"
+
+
+async def test_what_a_run_does_to_the_collected_change_forges_nothing(project: Project) -> None:
+    """A test that writes into `in.git`: settings and refs there count for nothing, and with an object that is
+    not what its name says there is no proof."""
+    wreck = (
+        "import calc, pathlib\n"
+        "clean = pathlib.Path('../../../in.git')\n"
+        "with open(clean / 'config', 'a') as file:\n"
+        "    file.write('[core]\\n\\trepositoryformatversion = 99\\n')\n"
+        "(clean / 'HEAD').write_text('nonsense')\n"
+        "(clean / 'packed-refs').write_text('nonsense')\n"
+        "assert calc.add(2, 3) == 5\n"
+    )
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": wreck})
+    assert proof.proved, (proof.reason, proof.commands)
+    fixed = git(project.checkout, "hash-object", "--stdin", stdin=FIXED.encode())
+    forge = (
+        "import pathlib, subprocess, zlib\n"
+        "clean = pathlib.Path('../../../in.git').resolve()\n"
+        "for pack in (clean / 'objects/pack').glob('*.pack'):\n"
+        "    pack.rename(clean / 'pack')\n"
+        "    unpack = ['git', f'--git-dir={clean}', 'unpack-objects', '-q']\n"
+        "    subprocess.run(unpack, stdin=open(clean / 'pack'), check=True)\n"
+        f"loose = clean / 'objects' / {fixed[:2]!r} / {fixed[2:]!r}\n"
+        "assert loose.exists()\n"
+        "loose.unlink()\n"
+        "loose.write_bytes(zlib.compress(b'blob 3\\0a=1'))\n"
+        "assert False\n"
+    )
+    with pytest.raises(NeedsOperator, match="objects of the collected change"):
+        await prove(project, {"calc.py": FIXED, "tests/test_add.py": forge})
 
 
 # --- flaky -------------------------------------------------------------------------------------------------
@@ -283,7 +367,7 @@ async def test_without_reruns_each_suite_runs_once(project: Project) -> None:
     """The number of reruns is the maintainer's choice."""
     proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": TEST}, reruns=0)
     assert (proof.proved, names(proof)) == (True, ["base with tests", "base alone", "head"])
-    proof = await prove(project, {"tests/test_add.py": "import calc\n"}, reruns=0)
+    proof = await prove(project, {"calc.py": FIXED, "tests/test_add.py": "import calc\n"}, reruns=0)
     assert (proof.proved, names(proof)) == (False, ["base with tests"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -274,6 +275,92 @@ async def test_push_moves_only_what_is_ours(project: Project) -> None:
     careless = project.repository(push_to=str(project.checkout))
     with pytest.raises(Refused, match="bare"):
         await careless.push(workspace, head_sha=head, branch=branch, expected=None)
+
+
+async def test_a_push_goes_to_the_forge_whatever_a_program_wrote(project: Project, tmp_path: Path) -> None:
+    """Settings, hooks, refs and a borrowed store planted in the item's folder, in the mirror and in our own
+    settings after the change was collected: the approved branch arrives at the configured address, and
+    nothing anywhere else."""
+    evil = tmp_path / "evil.git"
+    git(tmp_path, "clone", "-q", "--bare", str(project.origin), str(evil))
+    before = git(evil, "for-each-ref")
+    fired = tmp_path / "fired"
+    repository = project.repository()
+    workspace = await repository.prepare(1, commit=None)
+    (workspace.tree / "fix").write_text("fix")
+    change = await repository.collect(workspace, message="Fix")
+    clean = workspace.root / "in.git"
+    (mirror,) = (project.state / "mirrors").iterdir()
+    elsewhere = (
+        f'[url "{evil}"]\n\tpushInsteadOf = {project.origin}\n\tinsteadOf = {project.origin}\n'
+        f"[core]\n\thooksPath = {clean}/hooks\n"
+    )
+    for config in (clean / "config", mirror / "config", project.state / "git" / "config"):
+        with config.open("a") as file:
+            file.write(elsewhere)
+    (clean / "hooks").mkdir()
+    (clean / "hooks" / "pre-push").write_text(f"#!/bin/sh\ntouch {fired}\n")
+    (clean / "hooks" / "pre-push").chmod(0o755)
+    (clean / "packed-refs").write_text(f"{change.base_sha} refs/formica/collected\n")
+    loaded = await repository.load(workspace, base_sha=change.base_sha, head_sha=change.head_sha)
+    assert loaded == change
+    await repository.push(workspace, head_sha=change.head_sha, branch="formica/issue-1", expected=None)
+    assert git(project.origin, "rev-parse", "refs/heads/formica/issue-1") == change.head_sha
+    assert git(evil, "for-each-ref") == before
+    assert not fired.exists()
+    assert await repository.remote_branch("formica/issue-1") == change.head_sha
+    assert not list((project.state / "scratch").iterdir()), "what was made for the act is gone"
+
+
+async def test_the_mirror_is_fetched_from_the_source_alone(project: Project, tmp_path: Path) -> None:
+    """A program that reached the mirror's settings does not choose where the next base comes from."""
+    evil = tmp_path / "evil.git"
+    git(tmp_path, "clone", "-q", "--bare", str(project.origin), str(evil))
+    repository = project.repository()
+    await repository.refresh()
+    newest = project.commit({"README.md": "newest\n"})
+    (mirror,) = (project.state / "mirrors").iterdir()
+    with (mirror / "config").open("a") as file:
+        file.write(f'[url "{evil}"]\n\tinsteadOf = {project.origin}\n')
+    assert (await repository.prepare(1, commit=None)).base_sha == newest
+
+
+@pytest.mark.parametrize("way", ["other bytes", "fifo", "link", "gone", "borrowed"])
+async def test_a_change_that_is_not_what_was_collected_is_not_used(
+    project: Project, tmp_path: Path, way: str
+) -> None:
+    """An object with other content, something that is no file, or a store borrowed from elsewhere: neither
+    shown nor pushed, and nothing hangs."""
+    repository = project.repository()
+    workspace = await repository.prepare(1, commit=None)
+    (workspace.tree / "fix").write_text("fix")
+    change = await repository.collect(workspace, message="Fix")
+    objects = workspace.root / "in.git" / "objects"
+    for pack in (objects / "pack").glob("*.pack"):
+        content = pack.read_bytes()
+        pack.unlink()
+        git(workspace.root / "in.git", "--git-dir=.", "unpack-objects", "-q", stdin=content)
+    assert await repository.load(workspace, base_sha=change.base_sha, head_sha=change.head_sha) == change
+    blob = git(project.checkout, "hash-object", "--stdin", stdin=b"fix")
+    loose = objects / blob[:2] / blob[2:]
+    content = loose.read_bytes()
+    loose.unlink()
+    match way:
+        case "other bytes":
+            loose.write_bytes(zlib.compress(b"blob 4\0evil"))
+        case "fifo":
+            os.mkfifo(loose)
+        case "link":
+            (tmp_path / "blob").write_bytes(content)
+            loose.symlink_to(tmp_path / "blob")
+        case "borrowed":
+            loose.write_bytes(content)
+            (objects / "info" / "alternates").write_text(f"{project.origin}/objects\n")
+    with pytest.raises(NeedsOperator, match="not on this host"):
+        await repository.load(workspace, base_sha=change.base_sha, head_sha=change.head_sha)
+    with pytest.raises(NeedsOperator):
+        await repository.push(workspace, head_sha=change.head_sha, branch="formica/issue-1", expected=None)
+    assert await repository.remote_branch("formica/issue-1") is None
 
 
 async def test_the_forges_own_hook_still_decides(project: Project) -> None:
