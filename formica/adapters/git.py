@@ -23,6 +23,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from formica.adapters.bare import PLAIN_ATTRIBUTES, make_bare_repository, write_repository_settings
+from formica.adapters.children import open_child
 from formica.errors import Broken, FormicaError, NeedsOperator, Refused, Retryable
 
 __all__ = [
@@ -307,14 +308,13 @@ class _Call:
         if isinstance(stdin, Path):
             source = await anyio.to_thread.run_sync(os.open, stdin, os.O_RDONLY)
         try:
-            process = await anyio.open_process(
+            process = await open_child(
                 self._argv,
                 stdin=source,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd="/",
                 env=self._environment,
-                start_new_session=True,
                 pass_fds=self._keep,
             )
         finally:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 __all__ = [
+    "CLOCK_TICKS",
     "LINUX",
+    "become_subreaper",
+    "below",
     "deleted_bytes",
     "descendants",
     "folder_bytes",
@@ -21,7 +25,7 @@ __all__ = [
 ]
 
 LINUX = sys.platform.startswith("linux")
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def process_table() -> dict[int, tuple[int, int, str, float]]:
@@ -32,7 +36,7 @@ def process_table() -> dict[int, tuple[int, int, str, float]]:
             continue
         fields = read_stat(int(name))
         if fields is not None:
-            cpu = sum(map(int, fields[11:15])) / _CLOCK_TICKS
+            cpu = sum(map(int, fields[11:15])) / CLOCK_TICKS
             table[int(name)] = (int(fields[1]), int(fields[19]), fields[0], cpu)
     return table
 
@@ -51,17 +55,30 @@ def descendants(root: int) -> dict[int, float]:
     if not LINUX:
         return {}
     table = process_table()
+    return {pid: table[pid][3] for pid in below(table, [root]) if table[pid][2] not in "ZX"}
+
+
+def below(table: Mapping[int, tuple[int, int, str, float]], roots: Iterable[int]) -> list[int]:
+    """Every process of the table below ``roots``, zombies too."""
     children: dict[int, list[int]] = {}
     for pid, (parent, *_) in table.items():
         children.setdefault(parent, []).append(pid)
-    found: dict[int, float] = {}
-    queue = deque(children.get(root, ()))
+    found: dict[int, None] = {}
+    queue = deque(roots)
     while queue:
-        pid = queue.popleft()
-        queue.extend(children.get(pid, ()))
-        if table[pid][2] not in "ZX":
-            found[pid] = table[pid][3]
-    return found
+        for pid in children.get(queue.popleft(), ()):
+            if pid not in found:  # the table was not taken in one moment
+                found[pid] = None
+                queue.append(pid)
+    return list(found)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process come to it from now on, not to the init process."""
+    if LINUX:
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def newest_change(folder: str, since: float) -> bool:

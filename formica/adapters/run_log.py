@@ -8,11 +8,11 @@ __all__ = ["RunLog", "write_all"]
 
 
 class RunLog:
-    """A file of bounded size: its beginning as it comes, then only the newest bytes, kept in memory."""
+    """A file of bounded size: its beginning as it comes, then only the newest bytes, kept in memory. It is
+    opened by whoever started us: a path is whatever the program makes of it meanwhile."""
 
-    def __init__(self, path: str, limit: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._file = descriptor
         self._tail_limit = min(1 << 20, limit // 4)
         self._left = limit - self._tail_limit
         self._tail = bytearray()

@@ -1,8 +1,9 @@
 """The process between the daemon and one program: nothing the program started outlives it.
 
-Started with ``COMMAND``; standard library and its three neighbours only. The first line on stdin is the run
+Started with ``COMMAND``; standard library and its neighbours only. The first line on stdin is the run
 as JSON (`RunSpec`); after it the pipe is the life-line: the word ``stop`` or its end means that the daemon
-wants the run over, or is dead. The last thing printed on stderr is one line of JSON: ``reason``,
+wants the run over, or is dead. The last thing printed on stderr is one line of JSON: the run's ``token``, which
+nobody else knows, as a program of the same user may be able to write there too, ``reason``,
 ``exit_code`` (None when ended here, negative for a signal), ``seconds``, ``cpu_seconds``, ``max_rss_kb``,
 ``dropped_bytes``, ``survivors`` (pids that even SIGKILL did not end), ``error``.
 
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from formica.adapters.processes import LINUX, descendants, kill, newest_change
+from formica.adapters.processes import LINUX, become_subreaper, descendants, kill, newest_change
 from formica.adapters.run_launcher import REPORT_DESCRIPTOR, find_program
 from formica.adapters.run_limits import LOOK_SECONDS, Watch, WatchSpec
 from formica.adapters.run_log import RunLog, write_all
@@ -45,14 +46,15 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219}
 
 
 class RunSpec(TypedDict):
-    """One run. ``descriptors`` are texts the program finds open at these numbers. With ``namespaced`` the
+    """One run. The log is open at ``log_descriptor``. ``descriptors`` are texts the program finds open at these numbers. With ``namespaced`` the
     program is the outer process of a pid namespace that dies with it. With ``launched`` what ends first is
     not the program but its launcher, which says on ``REPORT_DESCRIPTOR`` how the program ended."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    log_path: str
+    token: str
+    log_descriptor: int
     log_limit: int
     timeout_seconds: float
     stall_seconds: float
@@ -63,12 +65,13 @@ class RunSpec(TypedDict):
     watch: WatchSpec | None
 
 
-def become_subreaper() -> None:
-    """Orphans of the run come to us, and the keys of the user's session do not come to the run."""
+def shut_off() -> None:
+    """The run cannot look into us or open our descriptors, unless it is root, and the keys of the user's
+    session do not come to it."""
     if not LINUX:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     keyctl = _KEYCTL.get(os.uname().machine)
     if keyctl is not None:
         libc.syscall(keyctl, 1, None)  # KEYCTL_JOIN_SESSION_KEYRING, a new one without a name
@@ -80,7 +83,10 @@ class Run:
     def __init__(self, spec: RunSpec, lifeline: int) -> None:
         self._spec = spec
         self._lifeline = lifeline
-        self._log = RunLog(spec["log_path"], spec["log_limit"])
+        os.set_inheritable(spec["log_descriptor"], False)
+        self._log = RunLog(spec["log_descriptor"], spec["log_limit"])
+        # Once we are shut off, only root could open it.
+        self._score = _open_score() if spec["watch"] is not None else None
         self._selector = selectors.DefaultSelector()
         self._main = 0
         self._exit: int | None = None
@@ -122,7 +128,7 @@ class Run:
         files = [(int(number), memory_file(text)) for number, text in self._spec["descriptors"].items()]
         if self._spec["launched"]:
             files.append((REPORT_DESCRIPTOR, self._launch_writer))
-        with preferred_by_the_oom_killer(self._spec["watch"] is not None):
+        with preferred_by_the_oom_killer(self._score):
             return os.posix_spawn(
                 program,
                 self._spec["argv"],
@@ -168,6 +174,7 @@ class Run:
     def report(self, *, survivors: list[int], error: str = "") -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return {
+            "token": self._spec["token"],
             "reason": "unstartable" if error else self._reason,
             "exit_code": self._exit if self._reason == "exited" and not error else None,
             "seconds": time.monotonic() - self._started,
@@ -178,9 +185,10 @@ class Run:
             "error": error,
         }
 
-    def fail(self, error: OSError) -> dict[str, Any]:
+    def fail(self, error: OSError | ValueError) -> dict[str, Any]:
         self._log.close()
-        return self.report(survivors=[], error=error.strerror or "it cannot be started")
+        reason = error.strerror if isinstance(error, OSError) else None
+        return self.report(survivors=[], error=reason or "it cannot be started")
 
     def _turn(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
@@ -316,19 +324,24 @@ def memory_file(text: str) -> int:
     return descriptor
 
 
+def _open_score() -> int | None:
+    with suppress(OSError):
+        return os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC) if LINUX else None
+    return None
+
+
 @contextmanager
-def preferred_by_the_oom_killer(wanted: bool) -> Iterator[None]:
+def preferred_by_the_oom_killer(score: int | None) -> Iterator[None]:
     """What is started meanwhile is killed before anything of ours when the host runs out of memory."""
-    score = Path("/proc/self/oom_score_adj")
-    if not (wanted and LINUX):
+    if score is None:
         yield
         return
-    own = score.read_text()
+    own = os.pread(score, 32, 0)
     with suppress(OSError):
-        score.write_text(str(max(int(own), _OUT_OF_MEMORY_SCORE)))
+        os.pwrite(score, b"%d" % max(int(own), _OUT_OF_MEMORY_SCORE), 0)
     yield
     with suppress(OSError):
-        score.write_text(own)
+        os.pwrite(score, own, 0)
 
 
 def read_spec(descriptor: int) -> RunSpec | None:
@@ -350,10 +363,11 @@ def main() -> None:
     if spec is None:
         return
     run = Run(spec, os.dup(0))
+    shut_off()
     try:
         run.start()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         report = run.fail(error)
     else:
         report = run.finish()
-    write_all(2, json.dumps(report).encode() + b"\n")
+    write_all(2, b"\n" + json.dumps(report).encode() + b"\n")

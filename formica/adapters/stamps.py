@@ -7,10 +7,13 @@ the tree; whoever could forge it could only hide work of their own.
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from formica.adapters.plain_files import fresh_file, open_plain
 
 __all__ = ["Stamp", "Stamps", "copy_index"]
 
@@ -19,6 +22,7 @@ _HEADER = struct.Struct(">4sLL")
 _ENTRY = struct.Struct(">10L")
 # A file changed in the same tick of the clock as the copy was made has the same change time as before.
 _TICK_NANOSECONDS = 20_000_000
+_LIMIT = 1 << 30
 _SECOND = 1_000_000_000
 
 
@@ -47,8 +51,9 @@ class Stamps:
     def read(cls, root: Path, object_format: str) -> Stamps:
         """Those of the item at ``root``; none when there is no copy or it is of another kind; blocking."""
         try:
-            content = (root / _NAME).read_bytes()
-            taken = (root / _NAME).stat().st_mtime_ns
+            with os.fdopen(open_plain(root / _NAME), "rb") as file:
+                content = file.read(_LIMIT)
+                taken = os.fstat(file.fileno()).st_mtime_ns
             return cls(_entries(content, taken - _TICK_NANOSECONDS, 32 if object_format == "sha256" else 20))
         except (OSError, ValueError, struct.error):
             return cls()
@@ -56,7 +61,11 @@ class Stamps:
 
 def copy_index(root: Path) -> None:
     """Copy the index of the worktree that was just checked out at ``root``; blocking."""
-    shutil.copyfile(root / "repo.git" / "worktrees" / "tree" / "index", root / _NAME)
+    with (
+        os.fdopen(open_plain(root / "repo.git" / "worktrees" / "tree" / "index"), "rb") as index,
+        os.fdopen(fresh_file(root / _NAME), "wb") as copy,
+    ):
+        shutil.copyfileobj(index, copy, 1 << 20)
 
 
 def _entries(content: bytes, before_ns: int, sha_bytes: int) -> dict[bytes, tuple[Stamp, str]]:

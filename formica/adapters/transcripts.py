@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import anyio
 
+from formica.adapters.plain_files import open_plain, read_plain
 from formica.ports import Transcript
 from formica.rules.secret_forms import LiveSecrets
 from pool_server.contract.redaction import CREDENTIAL_KINDS, Redactor
@@ -30,6 +31,8 @@ TOTAL_BYTES = 1024 * 1024 * 1024
 _DAY = 86_400.0
 _PIECE = 512 * 1024
 _PIECE_LIMIT = 4 * 1024 * 1024
+# More than any log of ours is long: one that is longer was made so.
+_LOG_BYTES = 64 * 1024 * 1024
 _NAME = re.compile(r"\d{1,12}-[0-9A-Za-z-]{1,64}\.log")
 
 
@@ -89,7 +92,7 @@ class TranscriptFolder:
         yield prompt if prompt.endswith("\n") else f"{prompt}\n"
         yield "=== output of the agent ===\n"
         try:
-            descriptor = os.open(log_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = open_plain(log_path)
         except OSError as error:
             yield f"(its log could not be read: {error.strerror})\n"
             return
@@ -116,7 +119,9 @@ class TranscriptFolder:
 def _pieces(log: BinaryIO) -> Iterator[str]:
     """The log in pieces that end with a line, so that nothing is cut in two."""
     rest = b""
-    while chunk := log.read(_PIECE):
+    left = _LOG_BYTES
+    while chunk := log.read(min(_PIECE, left)):
+        left -= len(chunk)
         rest += chunk
         whole, newline, tail = rest.rpartition(b"\n")
         if newline and len(tail) < _PIECE_LIMIT:
@@ -134,9 +139,7 @@ def read_transcript(folder: Path, name: str) -> tuple[str, str] | None:
     if not _NAME.fullmatch(name):
         return None
     try:
-        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        data = read_plain(folder / name, 2 * _LOG_BYTES)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read()
     return data.decode("utf-8", "replace"), hashlib.sha256(data).hexdigest()

@@ -177,7 +177,7 @@ async def test_nothing_survives_the_death_of_daemon_and_supervisor(item: Item) -
     item.clone.rmdir()
     with daemon_with_a_run(item) as daemon:
         await until((item.tree / "main.pid").exists)
-        supervisor = json.loads((item.root / "run" / "run.json").read_text())["pid"]
+        supervisor = json.loads((item.state / "runs" / "7" / "run.json").read_text())["pid"]
         assert len(with_word(str(item.tree))) > 5
         os.kill(daemon.pid, signal.SIGSTOP)
         os.kill(supervisor, signal.SIGKILL)

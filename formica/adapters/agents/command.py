@@ -12,7 +12,9 @@ from pathlib import Path
 import anyio
 
 from formica.adapters.items import ItemFolders
+from formica.adapters.plain_files import fresh_file
 from formica.adapters.sandbox import UNCONFINED, Sandbox, agent_environment, object_folders, run_command
+from formica.errors import NeedsOperator
 from formica.ports import AgentResult, AgentTask, CommandResult, StopCheck, Workspace
 
 __all__ = ["CommandAgent"]
@@ -37,7 +39,12 @@ class CommandAgent:
         """One session in the item's tree; everything it started is dead afterwards."""
         run = task.workspace.root / "run"
         prompt = run / "prompt.md"
-        await anyio.to_thread.run_sync(_write_private, prompt, task.prompt)
+        try:
+            await anyio.to_thread.run_sync(_write_private, prompt, task.prompt)
+        except OSError as error:
+            raise NeedsOperator(
+                f"the agent's task cannot be written to {prompt}: {error.strerror}"
+            ) from error
         program = await anyio.to_thread.run_sync(_outside_the_tree, self._argv[0])
         borrowed = await anyio.to_thread.run_sync(_borrowed_objects, task.workspace)
         return await run_command(
@@ -106,7 +113,8 @@ def _outside_the_tree(program: str) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
+    if path.parent.is_symlink():
+        path.parent.unlink()  # an earlier agent's work
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(fresh_file(path), "w", encoding="utf-8") as file:
         file.write(text)
