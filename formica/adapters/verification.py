@@ -81,6 +81,7 @@ class LocalVerifier:
         sandbox: Sandbox = UNCONFINED,
         limits: Limits | None = None,
         reruns: int = RERUNS,
+        confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
         self._git = git
         self._path = path
@@ -91,6 +92,7 @@ class LocalVerifier:
         self._sandbox = sandbox
         self._limits = limits or Limits()
         self._reruns = reruns
+        self._confirm_seconds = confirm_seconds
         # Base and command of suites that are known to pass without a change.
         self._sound: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -224,7 +226,7 @@ class LocalVerifier:
             raise _Stop(
                 "The tests are flaky: on the base they failed first, and not when they were repeated."
             )
-        if max(shown.seconds, head.seconds) > CONFIRM_SECONDS:
+        if max(shown.seconds, head.seconds) > self._confirm_seconds:
             return
         again = await case.runs.test("head, repeated", case.head)
         if again.problem or not (again.passed or _same_failures(head, again)):

@@ -276,7 +276,7 @@ async def test_nothing_tells_a_test_which_run_it_is_in(project: Project, tmp_pat
         "    return [done.returncode, done.stdout]\n"
         "folders = [os.getcwd(), os.environ['HOME'], os.environ['TMPDIR'], '..', '../repo.git']\n"
         "facts = [folders, sorted(os.environ.items()), [sorted(os.listdir(f)) for f in folders],\n"
-        "    said('log', '-1', '--format=%an %ae %at %cn %ce %ct %P %B'), said('for-each-ref'),\n"
+        "    said('log', '-1', '--format=%an %ae %at %cn %ce %ct %P %B'), said('for-each-ref', '--format=%(refname)'),\n"
         "    said('status', '--short'), said('config', '--list')]\n"
         f"mine = [os.readlink('/proc/self/fd/1'), said('cat-file', '-e', {fixed!r})[0]]\n"
         f"print(json.dumps([facts, mine, calc.add(2, 3)]), file=open({str(seen)!r}, 'a'))\n"
@@ -361,6 +361,21 @@ async def test_a_result_that_does_not_repeat_is_no_proof(
     assert not proof.proved
     assert "flaky" in proof.reason
     assert says in proof.reason
+
+
+async def test_slow_tests_are_not_spared_the_base_run_after_the_head(
+    project: Project, tmp_path: Path
+) -> None:
+    """Where a run takes too long to repeat both, the base is repeated all the same: what the first run left
+    for the next one shows."""
+    good = {"calc.py": FIXED, "tests/test_add.py": TEST}
+    proof = await prove(project, good, confirm_seconds=0)
+    assert proof.proved
+    assert names(proof)[-2:] == ["head", "base with tests, repeated"]
+    marks = {"calc.py": FIXED, "tests/test_count.py": counting(tmp_path / "count", "n != 1")}
+    proof = await prove(project, marks, confirm_seconds=0)
+    assert (proof.proved, names(proof)[-1]) == (False, "base with tests, repeated")
+    assert "flaky" in proof.reason
 
 
 async def test_without_reruns_each_suite_runs_once(project: Project) -> None:
