@@ -91,9 +91,11 @@ def _start_time(pid: int) -> int | None:
     return None if stat is None or stat[0] in "ZX" else int(stat[19])
 
 
-def forget(folder: Path) -> None:
-    clear(folder / _RECORD)
-    if folder.parent.name == "runs":
+def forget(folder: Path, *, whole: bool = False) -> None:
+    """The run is over; ``whole``: neither is anything else of it wanted that lies there."""
+    apart = folder.parent.name == "runs"
+    clear(folder if apart and whole else folder / _RECORD)
+    if apart:
         with suppress(OSError):
             folder.rmdir()
 

@@ -173,7 +173,7 @@ async def end_leftover_run(item_root: Path) -> bool:
                 while await anyio.to_thread.run_sync(is_supervisor, record):
                     await anyio.sleep(0.05)
         ended = await end_marked(f"TMPDIR={run}/".encode(), record) or ended
-        await anyio.to_thread.run_sync(forget, folder)
+        await anyio.to_thread.run_sync(partial(forget, folder, whole=True))
     return ended
 
 

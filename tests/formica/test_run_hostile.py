@@ -121,6 +121,8 @@ async def test_a_spoilt_log_is_read_all_the_same(item: Item, tmp_path: Path, kin
     assert result.log_path.read_bytes() == b"first\nlast\n"
     assert result.log_hash == hashlib.sha256(b"first\nlast\n").hexdigest()
     assert not list((item.state / "runs").rglob("run.json"))
+    await end_leftover_run(item.root)
+    assert not (item.state / "runs" / "7").exists()
 
 
 async def test_a_blown_up_log_is_cut(item: Item) -> None:
