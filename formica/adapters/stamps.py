@@ -11,6 +11,7 @@ import shutil
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = ["Stamp", "Stamps", "copy_index"]
 
@@ -22,8 +23,7 @@ _TICK_NANOSECONDS = 20_000_000
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What of `stat` tells a changed file; ``size`` and ``inode`` modulo 2**32, as the index has them."""
 
     changed_ns: int
