@@ -207,6 +207,8 @@ class Git:
     ) -> GitOutput:
         """The finished call. An exit code outside ``ok`` raises ``failure`` with ``doing`` in its message;
         a call over its time raises ``Retryable``, one over ``output_limit`` bytes ``NeedsOperator``."""
+        if not all(map(_is_argument, arguments)):
+            raise failure(f"git could not {doing}: an argument holds what no argument can")
         executable = await self._ready()
         argv = [executable, "--no-pager"]
         argv += [f"--git-dir={git_dir}"] if git_dir else []
@@ -277,6 +279,13 @@ class Git:
         return environment | dict(extra)
 
 
+def _is_argument(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
 @contextmanager
 def _credential(remote: Remote | None) -> Iterator[tuple[tuple[int, ...], list[tuple[str, str]]]]:
     """A pipe that holds the remote's credential, and the helper that reads it: no argument, no file."""
@@ -308,15 +317,17 @@ class _Call:
         if isinstance(stdin, Path):
             source = await anyio.to_thread.run_sync(os.open, stdin, os.O_RDONLY)
         try:
-            process = await open_child(
-                self._argv,
-                stdin=source,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                env=self._environment,
-                pass_fds=self._keep,
-            )
+            # Cancelled half way, a start leaves a process that nobody ends.
+            with anyio.CancelScope(shield=True):
+                process = await open_child(
+                    self._argv,
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd="/",
+                    env=self._environment,
+                    pass_fds=self._keep,
+                )
         finally:
             if isinstance(stdin, Path) and source is not None:
                 os.close(source)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 
-from formica.adapters.git import Git, Remote, write_repository_settings
+from formica.adapters.git import OBJECT_ID, Git, Remote, write_repository_settings
 from formica.adapters.source import Source, SourceReader
 from formica.errors import Broken, NeedsOperator, Retryable
 
@@ -155,6 +155,8 @@ class Mirror:
 
     async def behind(self, base_sha: str) -> int:
         """How many commits the default branch, as it was fetched last, has that ``base_sha`` has not."""
+        if not OBJECT_ID.fullmatch(base_sha):
+            raise NeedsOperator(f"{base_sha[:64]!r} names no commit")
         counted = await self._git.run(
             *("rev-list", "--count", "--end-of-options", f"refs/heads/{self._branch}", f"^{base_sha}"),
             git_dir=self.path,

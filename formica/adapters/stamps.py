@@ -12,6 +12,7 @@ import shutil
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from formica.adapters.plain_files import fresh_file, open_plain
 
@@ -26,8 +27,7 @@ _LIMIT = 1 << 30
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What of `stat` tells a changed file; ``size`` and ``inode`` modulo 2**32, as the index has them."""
 
     changed_ns: int

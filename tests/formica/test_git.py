@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import stat
+from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from formica.adapters.git import Git, Remote, redact
@@ -105,3 +108,35 @@ def test_usual_addresses_are_understood(tmp_path: Path) -> None:
     assert Remote.parse("file:///srv/o.git", relative_to=tmp_path).path == Path("/srv/o.git")
     assert Remote.parse("git@github.com:a/b.git", relative_to=tmp_path).protocol == "ssh"
     assert Remote.parse("https://github.com/a/b", relative_to=tmp_path).protocol == "https"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "lone \ud800 surrogate"])
+async def test_what_no_argument_can_hold_is_said(tmp_path: Path, text: str) -> None:
+    """A text that cannot be an argument fails like any other wrong argument, before anything is started."""
+    with pytest.raises(NeedsOperator, match="look at it: an argument holds"):
+        await Git(tmp_path, path=PATH).run("version", text, doing="look at it", failure=NeedsOperator)
+
+
+async def test_a_call_cut_short_leaves_no_process(tmp_path: Path) -> None:
+    """Cancelled at any moment, also while it is being started, a call leaves nothing running."""
+    mark = f"formica-test-{tmp_path.name}-{id(tmp_path)}"
+    runner = Git(tmp_path, path=PATH)
+    await runner.run("version", doing="say its version")
+    for steps in range(12):
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                partial(runner.run, "-c", f"alias.hang=!exec sleep 60 # {mark}", "hang", doing="wait")
+            )
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+    assert not await anyio.to_thread.run_sync(
+        lambda: [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in read_bytes(p)]
+    )
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
