@@ -178,9 +178,9 @@ def object_format(folder: Path) -> SourceRepository:
 
 
 def huge_file(folder: Path) -> SourceRepository:
-    """A file of 40 MB that does not compress, and a line of 3 MB."""
+    """A file of 16 MB that does not compress, and a line of 3 MB."""
     project = make_project(folder)
-    (project.checkout / "huge").write_bytes(os.urandom(1 << 20) * 40)
+    (project.checkout / "huge").write_bytes(os.urandom(1 << 20) * 16)
     project.commit({"line": "a" * 3_000_000})
     return _pushed(project)
 

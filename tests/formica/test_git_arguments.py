@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from formica.errors import FormicaError
@@ -155,7 +155,12 @@ async def test_the_recorder_would_tell(tmp_path: Path) -> None:
     assert unsafe(["diff", "-q", "--end-of-options", "--output=x"]) == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(texts=st.lists(TEXT, min_size=8, max_size=8))
 def test_whatever_is_said_stays_data(project: Project, recorder: Recorder, texts: list[str]) -> None:
     """Shas, versions, refs, branches and addresses of any text are looked up or refused: no call has them
