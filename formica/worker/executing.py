@@ -154,11 +154,14 @@ async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspa
     record = await context.transcripts.keep(
         plan.issue_number, run_id, prompt=task.prompt, log_path=result.log_path
     )
-    change = await context.repository.collect(
-        workspace, message=messages.commit_message(plan.issue_number, plan.summary, private=plan.private)
-    )
-    verdict = context.agent.verdict(result, changed=not change.empty)
     await context.ledger.settle_run(run_id, result.seconds / 60.0, None)
+    change = None
+    if (result.reason, result.exit_code) == ("exited", 0):
+        change = await context.repository.collect(
+            workspace,
+            message=messages.commit_message(plan.issue_number, plan.summary, private=plan.private),
+        )
+    verdict = context.agent.verdict(result, changed=change is not None and not change.empty)
     runs = [
         *plan.costs.get("runs", []),
         {"minutes": round(result.seconds / 60.0, 3), "verdict": verdict.verdict},
@@ -171,7 +174,7 @@ async def _run(context: Context, held: HeldPlan, issue: Json, workspace: Workspa
         "costs": {"runs": runs, "minutes": round(sum(run["minutes"] for run in runs), 3)},
         "run_started_at": None,
     }
-    if verdict.verdict == "success":
+    if verdict.verdict == "success" and change is not None:
         return Outcome(Event.CHANGED, learned | _described(context, change))
     if verdict.verdict == "no_change":
         return Outcome(Event.UNCHANGED, learned | {"outcome": "no_change"})
