@@ -210,7 +210,8 @@ class _Courier:
                 logger.warning("deliveries not recorded", error=unavailable.error_code)
                 await anyio.sleep(POLL_SECONDS)
                 continue
-            self._over = not active
+            # What came to be over since this batch was taken is still to be recorded.
+            self._over = not active or (self._over and bool(self._outcomes))
             self._wake()
             return
 

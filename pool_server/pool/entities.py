@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from pool_server.contract import models as m
 from pool_server.errors import Conflict, IfMatchRequired, NotFound, ValidationFailed, VersionMismatch
@@ -40,7 +40,7 @@ _Taint = Annotated[
 ]
 
 
-class _IssuePatch(m.Input):
+class _IssuePatch(BaseModel):
     """The fields of an issue that have a form of their own; what else an operator adds is free."""
 
     model_config = ConfigDict(extra="ignore")
@@ -51,7 +51,7 @@ class _IssuePatch(m.Input):
     tainted: _Taint | None = None
 
 
-class _MessagePatch(m.Input):
+class _MessagePatch(BaseModel):
     model_config = ConfigDict(extra="ignore")
     tainted: _Taint | None = None
 
@@ -198,7 +198,7 @@ def _patch_issue(work: Work, record: Record, fields: dict[str, Any]) -> Record:
     return issue.record
 
 
-def _checked(form: type[m.Input], fields: dict[str, Any]) -> Any:
+def _checked(form: type[BaseModel], fields: dict[str, Any]) -> Any:
     try:
         return form.model_validate(fields, strict=True)
     except ValidationError as wrong:

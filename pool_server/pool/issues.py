@@ -115,7 +115,9 @@ def add_issue_message(work: Work, args: m.AddIssueMessage) -> Reply:
         asked = lifecycle.ask(issue.life, message_id, args.question.needs, args.question.text)
         threads.live(work, issue, asked)
     elif author == "reporter":
-        threads.live(work, issue, lifecycle.hear(issue.life, reporter, args.answers))
+        # Somebody else's build answers no question to the reporter; whoever names the question does.
+        told_by_reporter = reporter if access.speaks_for_reporter(caller, issue.access) else {}
+        threads.live(work, issue, lifecycle.hear(issue.life, told_by_reporter, args.answers))
     threads.save(work, issue)
     work.source(message_id, content_hash(args))
     told = any(name in reporter for name in BUILD_FIELDS)
@@ -178,7 +180,7 @@ def _fields(
         "title": args.title,
         "status": "open",
         "kind": args.kind,
-        "entity_type": args.entity_type,
+        "entity_type": (args.entity_type or "").strip() or None,
         "labels": args.labels,
         "reporter": reporter,
     }

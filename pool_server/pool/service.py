@@ -1,7 +1,7 @@
 """The pool: the one object every surface calls.
 
-A surface admits a call (the rate limits), validates its arguments and calls. An operation then passes, in this
-order: its role, redaction, and one transaction in which its idempotency key is looked up, its handler runs and
+A surface admits a call (its rate limit, then its role), validates its arguments and calls. An operation then
+passes redaction and one transaction in which its idempotency key is looked up, its handler runs and
 its events are appended. What is refused leaves nothing.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -114,14 +114,16 @@ class Pool:
         """
         return validated(operation.input, raw, strict=strict)
 
-    def admit(self, caller: Caller, *, counted: bool) -> None:
+    def admit(self, caller: Caller, roles: Collection[Role], *, counted: bool) -> None:
         """Count one call at the door, once, before anything of it is looked at: what turns out not to fit counts.
 
         Args:
+            roles: those that may make it at all.
             counted: a write, a search or a POST; an anonymous caller may read otherwise.
 
         Raises:
             RateLimited: the caller has made as many calls as it may.
+            AuthRequired, Forbidden: its role may never make this one.
         """
         wait = None
         if caller.role == "guest":
@@ -130,9 +132,10 @@ class Pool:
             wait = self._anonymous.admit(caller.address, self._monotonic())
         if wait is not None:
             raise RateLimited("too many requests", retry_after=wait)
+        require_role(roles, caller)
 
     async def call(self, operation: Operation, caller: Caller, args: Input) -> Reply:
-        """Perform one operation that was admitted."""
+        """Perform one operation that was admitted; its role is asked for again, so that none gets by."""
         require_role(operation.roles, caller)
         if isinstance(args, m.ListEvents):
             return await self._list_events(caller, args)

@@ -95,6 +95,13 @@ def require_appendable(caller: Caller, thread: Thread | None) -> Thread:
     return require_readable(caller, thread)
 
 
+def speaks_for_reporter(caller: Caller, thread: Thread) -> bool:
+    """Whether the caller is the thread's guest, the key that filed it, or an operator."""
+    if caller.role == "member":
+        return caller.key_id is not None and caller.key_id == thread.submitter_key_id
+    return caller.role == "operator" or caller.issue_entity_id == thread.entity_id
+
+
 def require_reporter(caller: Caller, thread: Thread | None) -> Thread:
     """The thread, if the caller speaks for its reporter: its guest, the key that filed it, or an operator.
 
@@ -102,7 +109,7 @@ def require_reporter(caller: Caller, thread: Thread | None) -> Thread:
         AuthRequired, NotFound, Forbidden: as for appending; Forbidden also for a member that did not file it.
     """
     found = require_appendable(caller, thread)
-    if caller.role == "member" and (caller.key_id is None or caller.key_id != found.submitter_key_id):
+    if not speaks_for_reporter(caller, found):
         raise Forbidden("only the reporter of this issue may do that")
     return found
 

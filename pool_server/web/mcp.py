@@ -182,7 +182,8 @@ async def _reply(services: Services, request: Request | None, params: CallToolRe
     caller = await services.pool.authenticate(
         presented, address=address_of(request.scope), surface="mcp", client=client_of(request.headers)
     )
-    services.pool.admit(caller, counted=operation is None or operation.effect == "write")
+    roles = (caller.role,) if operation is None else operation.roles
+    services.pool.admit(caller, roles, counted=operation is None or operation.effect == "write")
     if operation is None:
         raise NotFound("there is no tool of that name")
     if malformed is not None:

@@ -93,7 +93,9 @@ def _operation(services: Services, route: HttpRoute) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         raw, malformed = await _decoded(request) if route.has_body else ({}, None)
         caller = await _caller(services, request, raw.get("guest_access_token"))
-        services.pool.admit(caller, counted=route.operation.effect == "write" or request.method == "POST")
+        operation = route.operation
+        counted = operation.effect == "write" or request.method == "POST"
+        services.pool.admit(caller, operation.roles, counted=counted)
         if malformed is not None:
             raise malformed
         raw = _arguments(request, route, raw)
@@ -150,7 +152,7 @@ async def _caller(services: Services, request: Request, guest_token: object = No
 def _stream(services: Services) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         caller = await _caller(services, request)
-        services.pool.admit(caller, counted=False)
+        services.pool.admit(caller, FOLLOW_EVENTS.roles, counted=False)
         raw = _arguments(request, STREAM_ROUTE, {})
         args = services.pool.validate(FOLLOW_EVENTS, raw, strict=False)
         assert isinstance(args, FollowEvents)

@@ -85,7 +85,7 @@ class Story:
 
     async def call(self, caller: Caller, name: str, /, **raw: Any) -> Reply:
         operation = BY_NAME[name]
-        self.pool.admit(caller, counted=operation.effect == "write")
+        self.pool.admit(caller, operation.roles, counted=operation.effect == "write")
         reply = await self.pool.call(operation, caller, self.pool.validate(operation, raw, strict=True))
         operation.output.model_validate(reply.body, strict=True)
         assert reply.status == operation.status

@@ -140,10 +140,10 @@ async def test_reading_is_free_unless_posted(tmp_path: Path) -> None:
     async with story(tmp_path / "p.sqlite3", policy) as told:
         await told.submit()
         for _ in range(5):
-            told.pool.admit(told.anonymous, counted=False)
-        told.pool.admit(told.anonymous, counted=True)
+            told.pool.admit(told.anonymous, ("anonymous",), counted=False)
+        told.pool.admit(told.anonymous, ("anonymous",), counted=True)
         with pytest.raises(RateLimited):
-            told.pool.admit(told.anonymous, counted=True)
+            told.pool.admit(told.anonymous, ("anonymous",), counted=True)
         for _ in range(5):
             await told.submit(told.member)
             await told.submit(told.operator)

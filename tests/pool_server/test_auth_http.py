@@ -94,6 +94,9 @@ def test_never_in_a_query_string(server: PoolServer, member_key: str) -> None:
             assert answer.status_code == 400
             assert answer.json()["details"]["unknown_fields"] == [name]
         answer = client.get("/events/stream", params={"api_key": server.operator_key})
+        assert answer.json()["error_code"] == "ERR_AUTH_REQUIRED"
+    with server.operator() as client:
+        answer = client.get("/events/stream", params={"api_key": server.operator_key})
         assert answer.json()["error_code"] == "ERR_UNKNOWN_FIELD"
 
 

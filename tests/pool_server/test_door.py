@@ -12,6 +12,7 @@ import pytest
 
 from pool_server.contract import models as m
 from pool_server.pool import OPERATIONS
+from pool_server.web.rest import HTTP_ROUTES
 from tests.servers import MCP_HEADERS, REPORT, PoolServer, call_tool, submit
 
 UNKNOWN = "ent_" + "0" * 24
@@ -55,6 +56,111 @@ def test_a_guests_malformed_calls_count(tmp_path: Path) -> None:
             client.get("/issues/1", headers=guest),
         ]
         assert [answer.status_code for answer in answers] == [400, 400, 400, 429]
+
+
+def test_who_may_not_call_is_told_so_before_what_is_wrong(server: PoolServer, member_key: str) -> None:
+    """Role before body, on every operation and both surfaces."""
+    with server.client() as anonymous, server.client(member_key) as member:
+        guest = server.client(x_guest_token=submit(anonymous)["guest_access_token"])
+        clients: dict[str, tuple[httpx.Client, int]] = {
+            "anonymous": (anonymous, 401), "member": (member, 403), "guest": (guest, 403),
+        }  # fmt: skip
+        for route in HTTP_ROUTES:
+            path = re.sub("{issue_number}", "1", re.sub("{[a-z]+_id}", "x", route.path))
+            for role in clients.keys() - route.operation.roles:
+                client, status = clients[role]
+                answer = client.request(route.method, path, content=b"{" if route.has_body else None)
+                assert answer.status_code == status, (role, route.path)
+                body = call_tool(client, route.operation.name, {"nonsense": 1})["structuredContent"]
+                assert body["error_code"] == ("ERR_AUTH_REQUIRED" if status == 401 else "ERR_FORBIDDEN")
+        guest.close()
+
+
+def test_a_guest_without_headers_reads_what_it_follows(server: PoolServer, anonymous: httpx.Client) -> None:
+    """On MCP every tool a guest may call takes its token; no query string does."""
+    token = submit(anonymous)["guest_access_token"]
+    made = call_tool(
+        anonymous, "subscribe",
+        {"entity_types": ["issue"], "delivery_method": "sse", "guest_access_token": token},
+    )["structuredContent"]  # fmt: skip
+    named = {"subscription_id": made["subscription_id"]}
+    for tool, more in (("list_subscriptions", {}), ("get_subscription_status", named), ("list_events", {})):
+        assert not call_tool(anonymous, tool, {**more, "guest_access_token": token}).get("isError"), tool
+    refused = anonymous.get("/events", params={"guest_access_token": token}, headers={"x-guest-token": token})
+    assert refused.json()["error_code"] == "ERR_UNKNOWN_FIELD"
+    for operation in OPERATIONS:
+        if "guest" in operation.roles:
+            assert "guest_access_token" in operation.input.model_fields, operation.name
+
+
+def test_null_is_absent(operator: httpx.Client, anonymous: httpx.Client) -> None:
+    """For every argument that may be left out, by schema and in fact."""
+    nothing = {name: None for name in m.SubmitIssue.model_fields if name not in REPORT}
+    filed = submit(anonymous, **nothing)
+    assert (filed["visibility"], filed["status"]) == ("public", "open")
+    for operation in OPERATIONS:
+        schema = operation.input.model_json_schema()
+        for name, field in operation.input.model_fields.items():
+            nullable = {"type": "null"} in schema["properties"][name].get("anyOf", ())
+            assert nullable is not field.is_required(), (operation.name, name)
+    made = call_tool(
+        operator, "list_events", {"after": None, "limit": None, "wait": None, "entity_ids": None}
+    )
+    assert not made.get("isError")
+    cleared = operator.patch(
+        f"/entities/{filed['entity_id']}", json={"fields": {"title": None}}, headers={"if-match": "*"}
+    )
+    assert cleared.status_code == 400
+
+
+@pytest.mark.parametrize("name", ["Widget", "user-profile", "my.type", "Ünï", "a b", "x" * 65, "x" * 128])
+def test_types_are_free(operator: httpx.Client, anonymous: httpx.Client, name: str) -> None:
+    """As a hint, as a type and in filters."""
+    filed = submit(anonymous, entity_type=name)
+    assert operator.get(f"/issues/{filed['issue_number']}").json()["entity_type"] == name
+    made = operator.post("/entities", json={"entity_type": name, "fields": {}})
+    assert (made.status_code, made.json()["entity_type"]) == (201, name)
+    listed = operator.get("/entities", params={"type": name}).json()["items"]
+    assert made.json()["entity_id"] in [item["entity_id"] for item in listed]
+    events = operator.get("/events", params={"entity_types": name}).json()["items"]
+    assert made.json()["entity_id"] in [event["entity_id"] for event in events]
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 129, "a\nb", "a\x85b", "\u200b", "a\u200bb", None])
+def test_what_is_no_type(operator: httpx.Client, name: str | None) -> None:
+    """Blank, too long, or with what cannot be seen."""
+    assert operator.post("/entities", json={"entity_type": name, "fields": {}}).status_code == 400
+
+
+def test_a_blank_hint_is_absent(operator: httpx.Client, anonymous: httpx.Client) -> None:
+    """As with every optional text of a report."""
+    filed = submit(anonymous, entity_type=" ")
+    assert operator.get(f"/issues/{filed['issue_number']}").json()["entity_type"] is None
+
+
+def test_a_strangers_build_answers_no_question(
+    server: PoolServer, operator: httpx.Client, anonymous: httpx.Client, member_key: str
+) -> None:
+    """It was the reporter who was asked; a message that names the question answers it, whoever sends it."""
+    filed = submit(anonymous)
+    named = {"entity_id": filed["entity_id"]}
+    question = {"needs": ["reporter_git_sha"], "text": "Which commit?"}
+    asked = operator.post("/issues/add_message", json={**named, "body": "q", "question": question}).json()
+    told = {**named, "body": "Here too.", "reporter_git_sha": "0123abc"}
+
+    def status() -> str:
+        return str(operator.get(f"/issues/{filed['issue_number']}").json()["status"])
+
+    with server.client(member_key) as stranger:
+        assert stranger.post("/issues/add_message", json=told).status_code == 201
+        assert status() == "awaiting_input"
+        answers = {**named, "body": "It is abc.", "answers": asked["message_id"]}
+        assert stranger.post("/issues/add_message", json=answers).status_code == 201
+        assert status() == "open"
+    operator.post("/issues/add_message", json={**named, "body": "q", "question": question})
+    guest = {**told, "guest_access_token": filed["guest_access_token"]}
+    assert anonymous.post("/issues/add_message", json=guest).status_code == 201
+    assert status() == "open"
 
 
 def without_time(answer: httpx.Response) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from pool_server.app import create_app
-from pool_server.contract.models import Input
+from pool_server.contract.models import Input, Role
 from pool_server.delivery.sse import EventStreams
 from pool_server.errors import ContentRejected, RateLimited, Unavailable
 from pool_server.pool import Operation, Pool, Presented, Reply
@@ -36,7 +36,7 @@ class FailingPool(Pool):
     ) -> Caller:
         return Caller("anonymous", "anonymous", "anon", address, surface, client)
 
-    def admit(self, caller: Caller, *, counted: bool) -> None:
+    def admit(self, caller: Caller, roles: Collection[Role], *, counted: bool) -> None:
         pass
 
     async def call(self, operation: Operation, caller: Caller, args: Input) -> Reply:

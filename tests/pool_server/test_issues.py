@@ -432,7 +432,7 @@ async def test_unknown_fields_name_what_is_allowed(pool: Story) -> None:
         ("reporter_git_sha", "abc"),
         ("entity_ids_to_link", ["ent_1"]),
         ("idempotency_key", "x" * 129),
-        ("entity_type", "A B"),
+        ("entity_type", "a\nb"),
     ],
 )
 async def test_out_of_range_fields_are_named(pool: Story, field: str, value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -15,6 +16,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
+    model_validator,
 )
 from pydantic_core import core_schema
 
@@ -81,6 +83,16 @@ def _visible_text(value: str) -> str:
     return _not_blank(_storable_text(value))
 
 
+def _printable_text(value: str) -> str:
+    if any(unicodedata.category(char) == "Cc" for char in value):
+        raise ValueError("must not contain control characters")
+    return _storable_text(value)
+
+
+def _name(value: str) -> str:
+    return _not_blank(_printable_text(value))
+
+
 @dataclass(frozen=True, slots=True)
 class _Checked:
     """A check whose reason is in words, and the pattern that says the same in JSON Schema."""
@@ -103,6 +115,13 @@ STORABLE = _Checked(_storable_text, r"^[^\u0000]*$")
 """Text without NUL."""
 VISIBLE = _Checked(_visible_text, rf"^[^\u0000]*[^\s\u0000\u001c-\u001f\u0085{HIDDEN_CLASS}][^\u0000]*$")
 """Text without NUL that shows something."""
+PRINTABLE = _Checked(_printable_text, r"^[^\u0000-\u001f\u007f-\u009f]*$")
+"""Text without control characters."""
+NAME = _Checked(
+    _name,
+    rf"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f{HIDDEN_CLASS}][^\u0000-\u001f\u007f-\u009f]*$",
+)
+"""Text without control characters that shows something."""
 STORABLE_FIELDS = AfterValidator(_storable)
 Title = Annotated[str, StringConstraints(min_length=1, max_length=256), VISIBLE]
 Body = Annotated[str, StringConstraints(min_length=1, max_length=65_536), VISIBLE]
@@ -110,7 +129,9 @@ Short = Annotated[str, StringConstraints(max_length=256), STORABLE]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=50), VISIBLE]
 GitSha = Annotated[str, StringConstraints(pattern=r"^\s*([0-9a-fA-F]{7,40})?\s*$", max_length=64)]
 EntityId = Annotated[str, StringConstraints(pattern=r"^ent_[0-9a-f]{24}$")]
-EntityType = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+EntityType = Annotated[str, StringConstraints(min_length=1, max_length=128), NAME]
+EntityTypeHint = Annotated[str, StringConstraints(max_length=128), PRINTABLE]
+"""Blank is absent."""
 EntityKey = Annotated[str, StringConstraints(min_length=1, max_length=256), STORABLE]
 MessageId = EntityId
 SubscriptionId = Annotated[str, StringConstraints(pattern=r"^sub_[0-9a-f]{24}$")]
@@ -120,15 +141,51 @@ Cursor = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Input(BaseModel):
-    """An operation's arguments."""
+    """An operation's arguments. Null is absent wherever a field may be: some clients send every one they know."""
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or None not in given.values():
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name not in optional}
 
-class PostInput(Input):
-    """A POST body: every one accepts a guest token and an idempotency key."""
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described).get("properties", {})
+        for name, part in properties.items():
+            field = cls.model_fields.get(name)
+            if field is not None and not field.is_required():
+                properties[name] = _or_null(part)
+        return described
+
+
+def _or_null(part: dict[str, Any]) -> dict[str, Any]:
+    """A property that also takes null; its title and default stay beside the alternatives."""
+    if {"type": "null"} in part.get("anyOf", ()):
+        return part
+    beside: dict[str, Any] = {
+        name: part[name] for name in ("title", "default", "description") if name in part
+    }
+    value = {name: item for name, item in part.items() if name not in beside}
+    return {"anyOf": [value, {"type": "null"}], **beside}
+
+
+class GuestInput(Input):
+    """Arguments of what a guest may call, for clients that cannot send headers; never in a query."""
 
     guest_access_token: Annotated[str, StringConstraints(max_length=200)] | None = None
+
+
+class PostInput(GuestInput):
+    """A POST body: every one accepts a guest token and an idempotency key."""
+
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=128), STORABLE] | None = None
 
 

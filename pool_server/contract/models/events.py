@@ -11,6 +11,7 @@ from pool_server.contract.models.common import (
     Cursor,
     EntityId,
     EntityType,
+    GuestInput,
     Input,
     Limit,
     Output,
@@ -52,16 +53,16 @@ class SubscriptionRef(PostInput):
     subscription_id: SubscriptionId
 
 
-class GetSubscription(Input):
+class GetSubscription(GuestInput):
     subscription_id: SubscriptionId
 
 
-class ListSubscriptions(Input):
+class ListSubscriptions(GuestInput):
     after: Cursor | None = None
     limit: Limit = 50
 
 
-class ListEvents(EventFilter):
+class ListEvents(GuestInput, EventFilter):
     after: Cursor = 0
     limit: Limit = 50
     wait: Annotated[float, Field(ge=0, le=60)] = 0

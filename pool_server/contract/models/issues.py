@@ -13,7 +13,7 @@ from pool_server.contract.models.common import (
     Body,
     Cursor,
     EntityId,
-    EntityType,
+    EntityTypeHint,
     GitSha,
     Input,
     IssueKind,
@@ -71,7 +71,7 @@ class SubmitIssue(PostInput, ReporterFields):
     title: Title
     body: Body
     kind: IssueKind | None = None
-    entity_type: EntityType | None = None
+    entity_type: EntityTypeHint | None = None
     labels: Labels = Field(default_factory=list)
     visibility: Visibility = "public"
     entity_ids_to_link: Links = Field(default_factory=list)
