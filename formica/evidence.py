@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -50,10 +49,10 @@ async def stored_change(settings: Settings, plan: Plan, repository: Repository) 
     return row | {"state": "whole", "says": says, "text": stored.diff}
 
 
-def state_of(settings: Settings, plan: Plan) -> Path | None:
+def state_of(settings: Settings, plan: Plan) -> str | None:
     """The state folder that the plan's paths are below, when the plan was worked on from it."""
     folder = settings.state_folder
-    return folder if plan.home is not None and plan.home == state_folder.owner_of(folder) else None
+    return str(folder) if plan.home is not None and plan.home == state_folder.owner_of(folder) else None
 
 
 def transcript(settings: Settings, plan: Plan) -> Json:

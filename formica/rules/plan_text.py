@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 from typing import Any
 
 from formica.rules.pipeline import END, State
@@ -107,7 +106,7 @@ def pause_sentence(switch: Json) -> str:
     return f"paused by daemon_config {switch['key']} (active is false): formica resume"
 
 
-def plan_markdown(plan: Plan, state: PurePath | None = None) -> str:
+def plan_markdown(plan: Plan, state: str | None = None) -> str:
     """The whole plan as Markdown; reporter's text appears only in the title, made inert before it was stored.
 
     ``state``: the state folder that the plan's worktree and logs lie in, when it is one of this host."""
@@ -124,7 +123,7 @@ def plan_markdown(plan: Plan, state: PurePath | None = None) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(plan: Plan, state: PurePath | None) -> list[str]:
+def _table(plan: Plan, state: str | None) -> list[str]:
     confidence = f" ({plan.kind_confidence:.2f})" if plan.kind_confidence is not None else ""
     facts = {
         "state": f"{plan.state} ({plan.status})",
@@ -164,13 +163,13 @@ def _stat(entry: Json) -> str:
     return f"{entry['status']} {entry['path']} (+{entry['added']} -{entry['deleted']})"
 
 
-def _worktree(plan: Plan, state: PurePath | None) -> str | None:
+def _worktree(plan: Plan, state: str | None) -> str | None:
     if not plan.worktree_path:
         return None
-    return str(state / plan.worktree_path) if state is not None else f"{plan.host}: {plan.worktree_path}"
+    return f"{state}/{plan.worktree_path}" if state is not None else f"{plan.host}: {plan.worktree_path}"
 
 
-def _proof(plan: Plan, state: PurePath | None) -> list[str]:
+def _proof(plan: Plan, state: str | None) -> list[str]:
     if plan.proof is None:
         return []
     commands: list[Json] = plan.proof.get("commands", [])
@@ -182,10 +181,10 @@ def _proof(plan: Plan, state: PurePath | None) -> list[str]:
     return lines
 
 
-def _command(ran: Json, state: PurePath | None) -> str:
+def _command(ran: Json, state: str | None) -> str:
     ended = f"exit {ran['exit_code']}" if ran.get("exit_code") is not None else str(ran.get("reason"))
     log = ran.get("log")
-    kept = f", output in {state / log if state is not None else log}" if log else ""
+    kept = f", output in {f'{state}/{log}' if state is not None else log}" if log else ""
     return f"{ran['name']}: {ended} after {ran['seconds']:.1f} s{kept}"
 
 

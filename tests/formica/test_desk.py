@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 import pytest
 
 from formica.desk import next_words
@@ -374,7 +372,7 @@ def test_the_page_has_paths_of_this_host_and_what_failed_printed() -> None:
         worktree_path="items/7/tree",
         proof={"proved": False, "reason": "The tests fail.", "commands": commands},
     )
-    here = plan_markdown(plan, PurePosixPath("/state"))
+    here = plan_markdown(plan, "/state")
     assert "- worktree: /state/items/7/tree" in here
     assert "output in /state/items/7/run/v.log" in here
     assert "    AssertionError\n    ```\n    # no\n" in here

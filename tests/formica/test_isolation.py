@@ -274,6 +274,7 @@ async def test_verification_runs_in_the_same_isolation(tmp_path: Path) -> None:
     repository = project.repository()
     workspace = await repository.prepare(1, commit=None)
     (workspace.tree / "tests" / "test_b.py").write_text("pass\n")
+    (workspace.tree / "code.py").write_text("pass\n")
     change = await repository.collect(workspace, message="Change")
     command = [sys.executable, "spy.py", str(project.checkout)]
     for sandbox, sees in ((confined(), "False"), (UNCONFINED, "True")):

@@ -46,7 +46,7 @@ LIMITS: Json = {
 }
 BARE = {name: scenario for name, scenario in SCENARIOS.items() if scenario.bare}
 WORKERS = 2
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("red team")]
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
