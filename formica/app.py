@@ -22,6 +22,7 @@ from formica.adapters import state_folder, systemd
 from formica.adapters.agents.command import CommandAgent
 from formica.adapters.events import DEFAULT_ENTITY_TYPES, PollIntake, WebhookIntake
 from formica.adapters.git import Git
+from formica.adapters.isolation import Sandbox
 from formica.adapters.local_forge import LocalForge
 from formica.adapters.mirror import Mirror
 from formica.adapters.pool_client import PoolClient, ServerClock
@@ -203,15 +204,7 @@ async def _open_supervisor(
             issues=client,
             repository=repository,
             agent=CommandAgent(settings.agent.command or [], path=search_path(), sandbox=agents),
-            verifier=LocalVerifier(
-                _git(settings),
-                path=search_path(),
-                test_command=settings.repository.test_command,
-                setup_command=settings.repository.setup_command,
-                hooks_path=await repository.hooks_path(),
-                cache=SetupCache(settings.state_folder / "setup"),
-                sandbox=sandbox,
-            ),
+            verifier=_verifier(settings, sandbox, await repository.hooks_path()),
             forge=LocalForge(
                 client,
                 repository=forge_repository(settings),
@@ -244,6 +237,18 @@ async def _open_supervisor(
             notify=systemd.notifier(notify_socket()),
         )
         yield supervisor, _intake(settings, client, secrets), repository
+
+
+def _verifier(settings: Settings, sandbox: Sandbox, hooks_path: str | None) -> LocalVerifier:
+    return LocalVerifier(
+        _git(settings),
+        path=search_path(),
+        test_command=settings.repository.test_command,
+        setup_command=settings.repository.setup_command,
+        hooks_path=hooks_path,
+        cache=SetupCache(settings.state_folder / "setup"),
+        sandbox=sandbox,
+    )
 
 
 async def _first_contact(client: PoolClient, switch: Switch, name: str, owner: str) -> None:
